@@ -172,7 +172,7 @@ def _alone(make: Maker) -> Maker:
         from oncegate.stores.sharded.store import refuse_shard
 
         store = make(address, clock)
-        store.incarnations.guard = lambda: refuse_shard(store)
+        store.incarnations.guard = lambda session: refuse_shard(store.address, session)
         return store
 
     return made

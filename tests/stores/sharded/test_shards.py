@@ -8,7 +8,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -21,6 +21,7 @@ from oncegate.gate.once import Once
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.keys import Key
 from oncegate.store import EntryFilter
+from oncegate.stores.sharded import ShardedStore
 from oncegate.stores.sharded.shard_map import inner_id, shard_of
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.support.ledgers import new_ledger
@@ -54,8 +55,8 @@ def test_each_key_has_one_shard_and_each_event_one_effect(files: list[str]) -> N
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(admit, range(4 * COUNT)))
     assert ran == {str(number): 1 for number in range(COUNT)}
-    for address in files:
-        with open_store(address).look() as session:
+    for shard in cast("ShardedStore", open_store(shards(*files))).shards:
+        with shard.look() as session:
             assert 3 < sum(session.counts().values()) < COUNT
 
 

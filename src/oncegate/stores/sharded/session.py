@@ -43,7 +43,8 @@ from oncegate.store import (
 from oncegate.store.alternatives import has_alternatives
 from oncegate.store.people import latest_ruling
 from oncegate.stores.sharded.lists import FIRST, ShardedLists, shown_detail, shown_entry
-from oncegate.stores.sharded.shard_map import inner_id, outer_id, shard_of
+from oncegate.stores.sharded.shard_map import Homes, inner_id, outer_id, virtual_of
+from oncegate.stores.shared.homes import REFUSAL
 
 Opener = Callable[[int], Session]
 T = TypeVar("T")
@@ -52,8 +53,8 @@ T = TypeVar("T")
 class ShardedSession(ShardedLists):
     """Claims and open entries over shards. `opener` opens a shard."""
 
-    def __init__(self, count: int, opener: Opener) -> None:
-        self._count, self._opener = count, opener
+    def __init__(self, homes: Homes, opener: Opener) -> None:
+        self._homes, self._count, self._opener = homes, homes.count, opener
         self._sessions: dict[int, Session] = {}
         self._units: dict[int, AbstractContextManager[None]] | None = None
         self._options: dict[str, bool] = {}
@@ -62,6 +63,7 @@ class ShardedSession(ShardedLists):
     @contextmanager
     def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         """A unit on each shard that is used in it; they commit one after the other."""
+        self._homes.renew()
         self._units, self._options = {}, {"wait": wait, "single": single, "patient": patient}
         try:
             yield
@@ -104,7 +106,7 @@ class ShardedSession(ShardedLists):
     def _by_shard(self, items: Sequence[Any], key: Callable[[Any], bytes]) -> dict[int, list[int]]:
         places: dict[int, list[int]] = {}
         for place, item in enumerate(items):
-            places.setdefault(shard_of(key(item), self._count), []).append(place)
+            places.setdefault(self._homes.of(key(item)), []).append(place)
         if len(places) > 1:
             self._options["single"] = False  # nothing commits before all have answered
         for shard in sorted(places):  # in one order everywhere: no two wait for each other
@@ -120,11 +122,20 @@ class ShardedSession(ShardedLists):
         """Runs items at their shards, and returns the answers in the order of the items."""
         answers: list[Any] = [None] * len(items)
         for shard, places in self._by_shard(items, key).items():
-            with _away(shard):
+            with _away(shard), self._doubting():
                 found = do(self._at(shard), [items[place] for place in places], shard)
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
         return answers
+
+    @contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """A database that refuses a key may have given it away: the next unit asks where keys are."""
+        try:
+            yield
+        except PartUnavailable as error:
+            self._homes.is_moving |= str(error) == REFUSAL
+            raise
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Each at its shard."""
@@ -156,7 +167,7 @@ class ShardedSession(ShardedLists):
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Each at its shard, with its writes."""
-        is_one = len({shard_of(item.key, self._count) for item in settlements}) == 1
+        is_one = len({self._homes.of(item.key) for item in settlements}) == 1
         return self._act(settlements, lambda session, some: session.settle(some, last=last and is_one))
 
     def withdraw(self, claims: Sequence[ClaimId]) -> list[bool]:
@@ -246,14 +257,14 @@ class ShardedSession(ShardedLists):
 class OneShardSession(ShardedSession):
     """A session that was opened for one shard; `owns` says which keys it can be asked about."""
 
-    def __init__(self, count: int, shard: int, session: Any) -> None:
-        super().__init__(count, _no_other)
+    def __init__(self, homes: Homes, shard: int, session: Any) -> None:
+        super().__init__(homes, _no_other)
         self._sessions[shard] = session
         self._last = self._shard = shard
 
     def owns(self, key: bytes) -> bool:
         """Whether a key belongs to this shard."""
-        return shard_of(key, self._count) == self._shard
+        return self._homes.places[virtual_of(key)] == self._shard
 
     def settle_doubt(self) -> None:
         """On this shard."""
