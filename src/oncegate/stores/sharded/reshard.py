@@ -21,10 +21,11 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError, StoreBusy, StoreCorrupt
 from oncegate.store import Store
 from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Stamp, rendezvous
-from oncegate.stores.sharded.sides import PostgresSide, Side, SqliteSide, copy_entries
+from oncegate.stores.sharded.sides import PostgresSide, Row, Side, SqliteSide, copy_entries
 from oncegate.stores.shared.homes import ARRIVED, GONE, HERE, LEAVING
 
 GROUP: Final = 32  # virtual shards that take no new claims at a time
+ENTRIES_AT_ONCE: Final = 2_000  # whose keys are refused while they are copied; a virtual shard stays whole
 PATIENCE_MS: Final = 30_000  # how long claims under way, and writers, are waited for
 PAUSE_SECONDS: Final = 0.05
 DIVIDED: Final = -1  # the place of a ledger that is divided and is no shard itself
@@ -193,44 +194,51 @@ class Resharding:
         until = self._clock.ticks_ms() + self._patience_ms
         while (live := side.live(source.ticks()) & set(names)) and self._clock.ticks_ms() < until:
             self._clock.pause(PAUSE_SECONDS)
-        now = {index: place.ticks() for index, place in self._places.items()}
         homes = rendezvous(len(self._new))
+        ready: dict[int, list[str]] = {}
         for name in sorted(set(names) - live):
-            home = homes[int(name, 16)]
-            self._move(source, self._places[home], name, now[home] - now[source.index])
+            ready.setdefault(homes[int(name, 16)], []).append(name)
+        for home, some in ready.items():
+            ahead = self._places[home].ticks() - source.ticks()
+            while some:
+                self._move(source, self._places[home], some, ahead)
         if source.index != DIVIDED:
             for name in live:
                 side.set_phase(name, HERE, LEAVING)
         return len(live)
 
-    def _move(self, source: Place, target: Place, name: str, ticks_ahead: int) -> None:
-        """Moves one virtual shard: copied, removed, opened, each committed before the next."""
+    def _move(self, source: Place, target: Place, names: list[str], ticks_ahead: int) -> None:
+        """Moves the first few of these: copied, removed, opened, each committed before the next."""
         old, new = source.side, target.side
+        moved: list[str] = []
+        entries: list[Row] = []
         try:
             for place in sorted((source, target), key=lambda place: place.index):
                 place.side.begin()
-            if not old.set_phase(name, LEAVING, LEAVING):
-                raise ConfigError("another `oncegate reshard` is at work; wait until it has ended")
-            entries = old.entries_of(name)
-            new.set_phase(name, HERE, GONE, ARRIVED)
-            new.remove(new.entries_of(name))  # what a move that was killed has left
+            while names and len(entries) < ENTRIES_AT_ONCE:
+                moved.append(name := names.pop(0))
+                if not old.set_phase(name, LEAVING, LEAVING):
+                    raise ConfigError("another `oncegate reshard` is at work; wait until it has ended")
+                entries += old.entries_of(name)
+                new.set_phase(name, HERE, GONE, ARRIVED)
+                new.remove(new.entries_of(name))  # what a move that was killed has left
             new.raise_numbers(old.highest())
             copy_entries(old, new, entries, ticks_ahead)
-            if len(new.entries_of(name)) != len(entries):
-                raise StoreCorrupt(f"virtual shard {name} was not copied whole; it stays where it was")
-            new.set_phase(name, ARRIVED, HERE)
+            if sum(len(new.entries_of(name)) for name in moved) != len(entries):
+                raise StoreCorrupt("a copy is not whole; the entries stay where they were")
+            _set_phases(new, moved, ARRIVED, HERE)
             new.commit()
             self._crashpoints.hit("reshard.copied")
             old.remove(entries)
-            old.set_phase(name, GONE, LEAVING)
+            _set_phases(old, moved, GONE, LEAVING)
             old.commit()
             self._crashpoints.hit("reshard.removed")
         except BaseException:
             new.undo()
             old.undo()
             raise
-        new.set_phase(name, HERE, ARRIVED)
-        self._moved, self._entries = self._moved + 1, self._entries + len(entries)
+        _set_phases(new, moved, HERE, ARRIVED)
+        self._moved, self._entries = self._moved + len(moved), self._entries + len(entries)
         self._crashpoints.hit("reshard.moved")
 
     def _end(self, set_id: str) -> None:
@@ -240,6 +248,11 @@ class Resharding:
         for index, place in sorted(self._places.items()):
             self._crashpoints.hit("reshard.ending")
             place.side.write_stamp(Stamp(set_id, index, len(self._new)), self._clock.wall_ms())
+
+
+def _set_phases(side: Side, names: Sequence[str], phase: bytes, only_from: bytes) -> None:
+    for name in names:
+        side.set_phase(name, phase, only_from)
 
 
 def _check_lists(old: Sequence[Store], new: Sequence[Store]) -> None:

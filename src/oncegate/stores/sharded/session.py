@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from oncegate.errors import (
     OncegateError,
     PartUnavailable,
+    StoreError,
     StoreRejected,
     StoreUnavailable,
     StoreUnknown,
@@ -68,9 +69,21 @@ class ShardedSession(ShardedLists):
         try:
             yield
         except BaseException as error:
-            self._leave(error)
-            raise
+            told = self._leave_undone(error)
+            # A database that refuses a key may have given it away: the next unit asks where keys are.
+            self._homes.is_moving |= str(told) == REFUSAL
+            if told is error or not isinstance(error, Exception):
+                raise
+            raise told from error
         self._leave(None)
+
+    def _leave_undone(self, error: BaseException) -> BaseException:
+        """Leaves all units with an error; returns what the shard that it came from makes of it."""
+        try:
+            self._leave(error)
+        except StoreError as told:
+            return told
+        return error
 
     def _leave(self, error: BaseException | None) -> None:
         units, self._units = self._units or {}, None
@@ -83,9 +96,9 @@ class ShardedSession(ShardedLists):
                     why = error or failed[0]
                     unit.__exit__(type(why), why, why.__traceback__)
             except Exception as own:  # noqa: BLE001  the other shards' units must be left too
-                if error is None and own not in failed:
+                if own is not error and own not in failed:
                     failed.append(own)
-        if failed and len(units) > 1:
+        if failed and error is None and len(units) > 1:
             raise StoreUnknown(f"a part of the shards did not commit: {failed[0]}") from failed[0]
         if failed:
             raise failed[0]
@@ -122,20 +135,11 @@ class ShardedSession(ShardedLists):
         """Runs items at their shards, and returns the answers in the order of the items."""
         answers: list[Any] = [None] * len(items)
         for shard, places in self._by_shard(items, key).items():
-            with _away(shard), self._doubting():
+            with _away(shard):
                 found = do(self._at(shard), [items[place] for place in places], shard)
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
         return answers
-
-    @contextmanager
-    def _doubting(self) -> Iterator[None]:
-        """A database that refuses a key may have given it away: the next unit asks where keys are."""
-        try:
-            yield
-        except PartUnavailable as error:
-            self._homes.is_moving |= str(error) == REFUSAL
-            raise
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Each at its shard."""

@@ -77,6 +77,7 @@ class Homes:
         self.places: Sequence[int | None] = rendezvous(count)
         self.is_moving = False  # or may be: a database has refused a key
         self._read, self._clock, self._read_again_ms = read, SystemClock(), 0
+        self._is_begun = False
 
     def of(self, key: bytes) -> int:
         """The shard of a key; raises PartUnavailable while it is on its way."""
@@ -93,8 +94,14 @@ class Homes:
         if self.is_moving and self._clock.ticks_ms() >= self._read_again_ms:
             self.read()
 
+    def read_again(self) -> None:
+        """Reads the map, unless the shards have not all been compared yet."""
+        if self._is_begun:
+            self.read()
+
     def read(self) -> None:
         """Reads the map."""
+        self._is_begun = True
         began_ms = self._clock.ticks_ms()
         found = self._read(self)
         self.places, self.is_moving = found or rendezvous(self.count), found is not None

@@ -11,7 +11,8 @@ ledger time, entries new numbers.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -41,6 +42,10 @@ class Side:
 
     def run(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Runs one statement."""
+        raise NotImplementedError
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Runs one statement for many rows."""
         raise NotImplementedError
 
     def begin(self, *, alone: bool = False) -> None:
@@ -94,12 +99,11 @@ class Side:
 
     def declare(self, phases: dict[str, bytes], at_ms: int) -> None:
         """Says for the first time what the database has; what it said before stays."""
-        for name, phase in phases.items():
-            self.run(
-                "INSERT INTO oncegate_document (kind, name, version, body, changed_at)"
-                " VALUES (?, ?, 1, ?, ?) ON CONFLICT (kind, name) DO NOTHING",
-                *(HOME, name, phase, at_ms),
-            )
+        self.run_many(
+            "INSERT INTO oncegate_document (kind, name, version, body, changed_at)"
+            " VALUES (?, ?, 1, ?, ?) ON CONFLICT (kind, name) DO NOTHING",
+            [(HOME, name, phase, at_ms) for name, phase in phases.items()],
+        )
 
     def set_phase(self, name: str, phase: bytes, *only_from: bytes) -> bool:
         """Changes what the database has of a virtual shard; False where it has something else."""
@@ -170,9 +174,15 @@ class Side:
             ((found[name],),) = self.run("SELECT id FROM oncegate_name WHERE text = ?", name)
         return found
 
-    def insert(self, table: str, row: Row) -> None:
-        """Adds a row."""
-        self.run(f"INSERT INTO oncegate_{table} ({', '.join(row)}) VALUES ({_marks(row)})", *row.values())
+    def insert(self, table: str, rows: Sequence[Row]) -> None:
+        """Adds rows, which all have the same columns."""
+        if rows:
+            sql = f"INSERT INTO oncegate_{table} ({', '.join(rows[0])}) VALUES ({_marks(rows[0])})"
+            self.run_many(sql, [tuple(row.values()) for row in rows])
+
+    def add_records(self, rows: Sequence[Row]) -> dict[int, int]:
+        """Adds records to the log; gives their new positions where an entry keeps one."""
+        raise NotImplementedError
 
     def remove(self, entries: Sequence[Row]) -> None:
         """Removes entries with all that belongs to them; the log keeps its records, as when pruning."""
@@ -195,25 +205,16 @@ def copy_entries(source: Side, target: Side, entries: Sequence[Row], ticks_ahead
         numbers = {number: renamed[text] for number, text in known.items()}
         fresh = iter(target.numbers(2 * len(some)))
         moved = {row["id"]: (next(fresh), next(fresh)) for row in some}
-        places = {}
-        for row in log:
-            old = row.pop("position")
-            places[old] = _add_record(target, _converted(row, numbers, 0, moved))
-        for row in some:
-            new = _converted(row, numbers, ticks_ahead, moved)
+        places = target.add_records([_converted(row, numbers, 0, moved) for row in log])
+        added = [_converted(row, numbers, ticks_ahead, moved) for row in some]
+        for row, new in zip(some, added, strict=True):
             new["id"], later = moved[row["id"]]
             new["fence"] = new["id"] if row["fence"] == row["id"] else later
             if "record" in new:
                 new["record"] = places.get(row["record"])
-            target.insert("entry", new)
+        target.insert("entry", added)
         for table, found in parts.items():
-            for row in found:
-                target.insert(table, _converted(row, numbers, ticks_ahead, moved))
-
-
-def _add_record(target: Side, row: Row) -> int:
-    sql = f"INSERT INTO oncegate_log ({', '.join(row)}) VALUES ({_marks(row)}) RETURNING position"
-    return int(target.run(sql, *row.values())[0][0])
+            target.insert(table, [_converted(row, numbers, ticks_ahead, moved) for row in found])
 
 
 def _converted(row: Row, numbers: dict[int, int], ahead: int, moved: dict[int, tuple[int, int]]) -> Row:
@@ -224,8 +225,8 @@ def _converted(row: Row, numbers: dict[int, int], ahead: int, moved: dict[int, t
                 raise StoreCorrupt(f"the name {row[name]} of an entry is missing; nothing was moved")
             new[name] = numbers[row[name]]
     for name in _TICKS & row.keys():
-        if row[name] is not None and row[name] >= 0:  # -1 says that it never ran
-            new[name] = max(0, row[name] + ahead)
+        if row[name] not in (None, -1):  # -1 says that it never ran
+            new[name] = row[name] + ahead  # below 0 in a younger ledger: no age may shrink
     if "entry" in row:
         new["entry"] = moved[row["entry"]][0]
     return new
@@ -265,6 +266,17 @@ class SqliteSide(Side):
             if (error.sqlite_errorname or "").startswith("SQLITE_BUSY"):
                 raise StoreBusy("the file is being written; try again") from error
             raise
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Runs one statement for many rows."""
+        self._connection.executemany(sql, rows)
+
+    def add_records(self, rows: Sequence[Row]) -> dict[int, int]:
+        """Numbers them after the last one."""
+        ((last,),) = self.run("SELECT coalesce(max(position), 0) FROM oncegate_log")
+        places = {row["position"]: place for place, row in enumerate(rows, last + 1)}
+        self.insert("log", [{**row, "position": places[row["position"]]} for row in rows])
+        return places
 
     def begin(self, *, alone: bool = False) -> None:
         """There is one writer in any case."""
@@ -327,15 +339,19 @@ class PostgresSide(Side):
 
     def run(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Runs one statement."""
-        import psycopg
-
-        from oncegate.stores.postgres.failures import translate
-
-        try:
+        with _translated(sql):
             cursor = self._connection.execute(sql.replace("?", "%s").encode(), parameters or None)
             return list(cursor.fetchall()) if cursor.description else []
-        except psycopg.Error as error:
-            raise translate(error, committing=sql == "COMMIT") from error
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Runs one statement for many rows, without waiting for each."""
+        with _translated(sql), self._connection.cursor() as cursor:
+            cursor.executemany(sql.replace("?", "%s").encode(), rows)
+
+    def add_records(self, rows: Sequence[Row]) -> dict[int, int]:
+        """The database numbers them."""
+        self.insert("log", [{name: row[name] for name in row if name != "position"} for row in rows])
+        return {}
 
     def begin(self, *, alone: bool = False) -> None:
         """Waits a second for those who write, not longer: others wait behind it."""
@@ -401,6 +417,18 @@ class PostgresSide(Side):
             )
             self._columns[table] = [str(name) for (name,) in found if name not in _OWN]
         return self._columns[table]
+
+
+@contextmanager
+def _translated(sql: str) -> Iterator[None]:
+    import psycopg
+
+    from oncegate.stores.postgres.failures import translate
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, committing=sql == "COMMIT") from error
 
 
 _FENCE_FUNCTION: Final = f"""

@@ -306,7 +306,7 @@ class ShardRememberer:
         self._behind.restore(self._wrapped(session), change)
 
     def _wrapped(self, session: ClaimSession) -> OneShardSession:
-        self._homes.read()  # a key that was moved away is not lost
+        self._homes.read_again()  # a key that was moved away is not lost
         return OneShardSession(self._homes, self._shard, session)
 
 
@@ -346,12 +346,9 @@ def refuse_shard(address: str, session: Session) -> None:
         )
 
 
-Maker = Callable[[str], Store]
-
-
-def open_shards(address: str, make: Maker) -> ShardedStore:
+def open_shards(make: Callable[[], Sequence[Store]]) -> ShardedStore:
     """Makes the store behind `shards: ADDRESS ADDRESS …`."""
     try:
-        return ShardedStore([make(part) for part in address.partition(":")[2].split()])
+        return ShardedStore(make())
     except OncegateError as error:
         raise type(error)(f"shards: {error}") from None
