@@ -21,10 +21,10 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError, StoreBusy, StoreCorrupt
 from oncegate.store import Store
 from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Stamp, rendezvous
-from oncegate.stores.sharded.sides import PostgresSide, Row, Side, SqliteSide, copy_entries
+from oncegate.stores.sharded.sides import PostgresSide, Side, SqliteSide, copy_entries
 from oncegate.stores.shared.homes import ARRIVED, GONE, HERE, LEAVING
 
-GROUP: Final = 32  # virtual shards that take no new claims at a time
+GROUP: Final = 64  # virtual shards that take no new claims at a time
 ENTRIES_AT_ONCE: Final = 2_000  # whose keys are refused while they are copied; a virtual shard stays whole
 PATIENCE_MS: Final = 30_000  # how long claims under way, and writers, are waited for
 PAUSE_SECONDS: Final = 0.05
@@ -181,7 +181,7 @@ class Resharding:
             if not owners and phases[home].get(name) != ARRIVED:
                 raise StoreCorrupt(f"no shard has virtual shard {name}; nothing was moved")
             if not owners or (owners == [home] and phases[home][name] == LEAVING):
-                self._places[home].side.set_phase(name, HERE, ARRIVED, LEAVING)
+                self._places[home].side.set_phases([name], HERE, ARRIVED, LEAVING)
             elif owners != [home]:
                 wanted.setdefault(owners[0], []).append(name)
         return wanted
@@ -189,7 +189,7 @@ class Resharding:
     def _move_group(self, source: Place, names: list[str]) -> int:
         """Waits until no claim of these is under way, and moves them; others stay where they are."""
         side = source.side
-        self._alone(source, lambda: [side.set_phase(name, LEAVING, HERE, LEAVING) for name in names])
+        self._alone(source, lambda: side.set_phases(names, LEAVING, HERE, LEAVING))
         self._crashpoints.hit("reshard.leaving")
         until = self._clock.ticks_ms() + self._patience_ms
         while (live := side.live(source.ticks()) & set(names)) and self._clock.ticks_ms() < until:
@@ -200,45 +200,48 @@ class Resharding:
             ready.setdefault(homes[int(name, 16)], []).append(name)
         for home, some in ready.items():
             ahead = self._places[home].ticks() - source.ticks()
-            while some:
-                self._move(source, self._places[home], some, ahead)
+            self._move_some(source, self._places[home], some, ahead)
         if source.index != DIVIDED:
-            for name in live:
-                side.set_phase(name, HERE, LEAVING)
+            side.set_phases(sorted(live), HERE, LEAVING)
         return len(live)
 
+    def _move_some(self, source: Place, target: Place, names: list[str], ticks_ahead: int) -> None:
+        """Moves virtual shards together while they are small."""
+        if len(names) > 1 and source.side.count_of(names) > ENTRIES_AT_ONCE:
+            half = len(names) // 2
+            self._move_some(source, target, names[:half], ticks_ahead)
+            self._move_some(source, target, names[half:], ticks_ahead)
+        else:
+            self._move(source, target, names, ticks_ahead)
+
     def _move(self, source: Place, target: Place, names: list[str], ticks_ahead: int) -> None:
-        """Moves the first few of these: copied, removed, opened, each committed before the next."""
+        """Moves virtual shards: copied, removed, opened, each committed before the next."""
         old, new = source.side, target.side
-        moved: list[str] = []
-        entries: list[Row] = []
         try:
             for place in sorted((source, target), key=lambda place: place.index):
                 place.side.begin()
-            while names and len(entries) < ENTRIES_AT_ONCE:
-                moved.append(name := names.pop(0))
-                if not old.set_phase(name, LEAVING, LEAVING):
-                    raise ConfigError("another `oncegate reshard` is at work; wait until it has ended")
-                entries += old.entries_of(name)
-                new.set_phase(name, HERE, GONE, ARRIVED)
-                new.remove(new.entries_of(name))  # what a move that was killed has left
+            if old.set_phases(names, LEAVING, LEAVING) != len(names):
+                raise ConfigError("another `oncegate reshard` is at work; wait until it has ended")
+            entries = old.entries_of(names)
+            new.set_phases(names, HERE, GONE, ARRIVED)
+            new.remove(new.entries_of(names))  # what a move that was killed has left
             new.raise_numbers(old.highest())
             copy_entries(old, new, entries, ticks_ahead)
-            if sum(len(new.entries_of(name)) for name in moved) != len(entries):
+            if new.count_of(names) != len(entries):
                 raise StoreCorrupt("a copy is not whole; the entries stay where they were")
-            _set_phases(new, moved, ARRIVED, HERE)
+            new.set_phases(names, ARRIVED, HERE)
             new.commit()
             self._crashpoints.hit("reshard.copied")
             old.remove(entries)
-            _set_phases(old, moved, GONE, LEAVING)
+            old.set_phases(names, GONE, LEAVING)
             old.commit()
             self._crashpoints.hit("reshard.removed")
         except BaseException:
             new.undo()
             old.undo()
             raise
-        _set_phases(new, moved, HERE, ARRIVED)
-        self._moved, self._entries = self._moved + len(moved), self._entries + len(entries)
+        new.set_phases(names, HERE, ARRIVED)
+        self._moved, self._entries = self._moved + len(names), self._entries + len(entries)
         self._crashpoints.hit("reshard.moved")
 
     def _end(self, set_id: str) -> None:
@@ -248,11 +251,6 @@ class Resharding:
         for index, place in sorted(self._places.items()):
             self._crashpoints.hit("reshard.ending")
             place.side.write_stamp(Stamp(set_id, index, len(self._new)), self._clock.wall_ms())
-
-
-def _set_phases(side: Side, names: Sequence[str], phase: bytes, only_from: bytes) -> None:
-    for name in names:
-        side.set_phase(name, phase, only_from)
 
 
 def _check_lists(old: Sequence[Store], new: Sequence[Store]) -> None:

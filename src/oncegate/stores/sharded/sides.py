@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from oncegate.errors import StoreBusy, StoreCorrupt
-from oncegate.stores.sharded.shard_map import VIRTUALS, Stamp
+from oncegate.stores.sharded.shard_map import Stamp
 from oncegate.stores.shared.homes import HOME, REFUSAL, REFUSAL_STATE, STAMP
 
 _PARTS: Final = ("open", "payload", "outcome", "step", "content", "trace", "lasting")
@@ -105,14 +105,16 @@ class Side:
             [(HOME, name, phase, at_ms) for name, phase in phases.items()],
         )
 
-    def set_phase(self, name: str, phase: bytes, *only_from: bytes) -> bool:
-        """Changes what the database has of a virtual shard; False where it has something else."""
+    def set_phases(self, names: Sequence[str], phase: bytes, *only_from: bytes) -> int:
+        """Changes what the database has of virtual shards; tells of how many it had one of `only_from`."""
+        if not names:
+            return 0
         found = self.run(
-            "UPDATE oncegate_document SET body = ?, version = version + 1 WHERE kind = ? AND name = ?"
-            f" AND body IN ({_marks(only_from)}) RETURNING 1",
-            *(phase, HOME, name, *only_from),
+            "UPDATE oncegate_document SET body = ?, version = version + 1 WHERE kind = ?"
+            f" AND name IN ({_marks(names)}) AND body IN ({_marks(only_from)}) RETURNING 1",
+            *(phase, HOME, *names, *only_from),
         )
-        return bool(found)
+        return len(found)
 
     def write_stamp(self, stamp: Stamp, at_ms: int) -> None:
         """Says what the database is, in a transaction of its own."""
@@ -134,12 +136,15 @@ class Side:
             table for table in _NOT_SHARDED if self.run(f"SELECT 1 FROM oncegate_{table} LIMIT 1")
         ]
 
-    def entries_of(self, name: str, lock: str = "") -> list[Row]:
-        """The entries of a virtual shard, by the beginning of their keys."""
-        number = int(name, 16) << 4
-        low, high = number.to_bytes(2), (number + 16).to_bytes(3)[-2:]
-        until, last = (" AND key < ?", (high,)) if int(name, 16) < VIRTUALS - 1 else ("", ())
-        return self._rows("entry", f"key >= ?{until}{lock}", (low, *last))
+    def entries_of(self, names: Sequence[str], lock: str = "") -> list[Row]:
+        """The entries of virtual shards, by the beginning of their keys."""
+        where, parameters = _within(names)
+        return self._rows("entry", where + lock, parameters)
+
+    def count_of(self, names: Sequence[str]) -> int:
+        """How many entries virtual shards have."""
+        where, parameters = _within(names)
+        return int(self.run(f"SELECT count(*) FROM oncegate_entry WHERE {where}", *parameters)[0][0])
 
     def _rows(self, table: str, where: str, parameters: Sequence[Any]) -> list[Row]:
         columns = self.columns(table)
@@ -230,6 +235,14 @@ def _converted(row: Row, numbers: dict[int, int], ahead: int, moved: dict[int, t
     if "entry" in row:
         new["entry"] = moved[row["entry"]][0]
     return new
+
+
+def _within(names: Sequence[str]) -> tuple[str, list[bytes]]:
+    """What the keys of virtual shards lie between; keys are longer than two bytes."""
+    parameters: list[bytes] = []
+    for number in (int(name, 16) << 4 for name in names):
+        parameters += [number.to_bytes(2), (number + 15).to_bytes(2) + b"\xff" * 64]
+    return f"({' OR '.join('key BETWEEN ? AND ?' for _ in names)})", parameters
 
 
 def _month(at_ms: int) -> int:
@@ -398,9 +411,9 @@ class PostgresSide(Side):
         sql += " JOIN oncegate_entry ON id = entry WHERE oncegate_open.state = 1 AND lease_until > ?"
         return {name for (name,) in self.run(sql, now_ticks)}
 
-    def entries_of(self, name: str, lock: str = " FOR UPDATE") -> list[Row]:
+    def entries_of(self, names: Sequence[str], lock: str = " FOR UPDATE") -> list[Row]:
         """Locked until the transaction ends."""
-        return super().entries_of(name, lock)
+        return super().entries_of(names, lock)
 
     def records_of(self, entries: Sequence[Row]) -> list[Row]:
         """By their index."""
