@@ -47,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     shown = " ".join(masked_address(part) for part in arguments.new.split())
     if not arguments.yes:
         tell(
-            f"keys will be moved to their places in {shown}; programs with the old list are refused from then"
-            " on for what has moved. Say --yes; nothing was changed"
+            f"keys will be moved to their places in {shown}; programs with the old list are refused from"
+            " then on for what has moved. Say --yes; nothing was changed"
         )
         return NOT_SO
     report = move.run(_tell)

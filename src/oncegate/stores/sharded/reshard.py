@@ -1,7 +1,7 @@
 """Gives a sharded ledger more shards or fewer, or divides one ledger, while programs use it.
 
 Virtual shards move one after the other. At every moment at most one database takes the keys of a virtual
-shard, and that database itself refuses all others (`sides`): no list of shards that a program still has in
+shard, and that database itself refuses all others (`fences`): no list of shards that a program still has in
 memory can make a key run twice. A move that was killed goes on from what the databases say. Claims that are
 under way end where they began: a virtual shard moves when none of its leases is alive. Must never remove an
 entry before its copy is committed, or let a copy be used before the entry is removed.
@@ -20,8 +20,10 @@ from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError, StoreBusy, StoreCorrupt
 from oncegate.store import Store
+from oncegate.stores.sharded.engines import PostgresSide, SqliteSide
+from oncegate.stores.sharded.fences import declare, other_uses, phases, set_phases, stamp_of, write_stamp
 from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Stamp, rendezvous
-from oncegate.stores.sharded.sides import PostgresSide, Side, SqliteSide, copy_entries
+from oncegate.stores.sharded.sides import Side, copy_entries
 from oncegate.stores.shared.homes import ARRIVED, GONE, HERE, LEAVING
 
 GROUP: Final = 64  # virtual shards that take no new claims at a time
@@ -97,7 +99,7 @@ class Resharding:
 
     def _begin(self) -> str:
         """Fences every database and says what it has, those without entries first."""
-        stamps = {index: place.side.stamp() for index, place in self._places.items()}
+        stamps = {index: stamp_of(place.side) for index, place in self._places.items()}
         known = {stamp.set_id for stamp in stamps.values() if stamp is not None}
         if len(known) > 1:
             raise ConfigError("these databases belong to different sets of shards; nothing was changed")
@@ -108,7 +110,7 @@ class Resharding:
         for index, place in sorted(self._places.items(), key=lambda item: not item[1].is_new):
             if stamps[index] not in {Stamp(set_id, index, self._from, to), Stamp(set_id, index, to)}:
                 self._fence(place)
-                place.side.write_stamp(Stamp(set_id, index, self._from, to), self._clock.wall_ms())
+                write_stamp(place.side, Stamp(set_id, index, self._from, to), self._clock.wall_ms())
                 self._crashpoints.hit("reshard.begun")
         return set_id
 
@@ -118,7 +120,7 @@ class Resharding:
         if at in {(place.index, was, to), (place.index, to, 0)}:
             return  # this move, under way or at its end
         if place.index == DIVIDED and stamp is None:
-            if uses := place.side.other_uses():
+            if uses := other_uses(place.side):
                 raise ConfigError(
                     f"{where} has lanes or a feed (oncegate_{uses[0]} has rows), which shards do not have;"
                     " nothing was changed"
@@ -134,11 +136,13 @@ class Resharding:
         """From here on the database itself refuses keys that it does not have."""
         home = rendezvous(self._from) if self._from else ()
         other = LEAVING if place.index == DIVIDED else GONE
-        phases = {
+        found = {
             f"{virtual:03x}": HERE if home and home[virtual] == place.index else other
             for virtual in range(VIRTUALS)
         }
-        self._alone(place, lambda: (place.side.declare(phases, self._clock.wall_ms()), place.side.set_fence()))
+        self._alone(
+            place, lambda: (declare(place.side, found, self._clock.wall_ms()), place.side.set_fence())
+        )
 
     def _alone(self, place: Place, do: Callable[[], object]) -> None:
         """Does something in a transaction that no writer of entries overlaps; waits with pauses."""
@@ -171,17 +175,17 @@ class Resharding:
 
     def _wanted(self) -> dict[int, list[str]]:
         """What is to be moved, by where it is; what was under way is brought to a clear state."""
-        phases = {index: place.side.phases() for index, place in self._places.items()}
+        known = {index: phases(place.side) for index, place in self._places.items()}
         wanted: dict[int, list[str]] = {}
         for virtual, home in enumerate(rendezvous(len(self._new))):
             name = f"{virtual:03x}"
-            owners = [index for index, known in phases.items() if known.get(name) in (HERE, LEAVING)]
+            owners = [index for index, said in known.items() if said.get(name) in (HERE, LEAVING)]
             if len(owners) > 1:
                 raise StoreCorrupt(f"shards {owners} both have virtual shard {name}; nothing was moved")
-            if not owners and phases[home].get(name) != ARRIVED:
+            if not owners and known[home].get(name) != ARRIVED:
                 raise StoreCorrupt(f"no shard has virtual shard {name}; nothing was moved")
-            if not owners or (owners == [home] and phases[home][name] == LEAVING):
-                self._places[home].side.set_phases([name], HERE, ARRIVED, LEAVING)
+            if not owners or (owners == [home] and known[home][name] == LEAVING):
+                set_phases(self._places[home].side, [name], HERE, ARRIVED, LEAVING)
             elif owners != [home]:
                 wanted.setdefault(owners[0], []).append(name)
         return wanted
@@ -189,7 +193,7 @@ class Resharding:
     def _move_group(self, source: Place, names: list[str]) -> int:
         """Waits until no claim of these is under way, and moves them; others stay where they are."""
         side = source.side
-        self._alone(source, lambda: side.set_phases(names, LEAVING, HERE, LEAVING))
+        self._alone(source, lambda: set_phases(side, names, LEAVING, HERE, LEAVING))
         self._crashpoints.hit("reshard.leaving")
         until = self._clock.ticks_ms() + self._patience_ms
         while (live := side.live(source.ticks()) & set(names)) and self._clock.ticks_ms() < until:
@@ -202,7 +206,7 @@ class Resharding:
             ahead = self._places[home].ticks() - source.ticks()
             self._move_some(source, self._places[home], some, ahead)
         if source.index != DIVIDED:
-            side.set_phases(sorted(live), HERE, LEAVING)
+            set_phases(side, sorted(live), HERE, LEAVING)
         return len(live)
 
     def _move_some(self, source: Place, target: Place, names: list[str], ticks_ahead: int) -> None:
@@ -220,27 +224,27 @@ class Resharding:
         try:
             for place in sorted((source, target), key=lambda place: place.index):
                 place.side.begin()
-            if old.set_phases(names, LEAVING, LEAVING) != len(names):
+            if set_phases(old, names, LEAVING, LEAVING) != len(names):
                 raise ConfigError("another `oncegate reshard` is at work; wait until it has ended")
             entries = old.entries_of(names)
-            new.set_phases(names, HERE, GONE, ARRIVED)
+            set_phases(new, names, HERE, GONE, ARRIVED)
             new.remove(new.entries_of(names))  # what a move that was killed has left
             new.raise_numbers(old.highest())
             copy_entries(old, new, entries, ticks_ahead)
             if new.count_of(names) != len(entries):
                 raise StoreCorrupt("a copy is not whole; the entries stay where they were")
-            new.set_phases(names, ARRIVED, HERE)
+            set_phases(new, names, ARRIVED, HERE)
             new.commit()
             self._crashpoints.hit("reshard.copied")
             old.remove(entries)
-            old.set_phases(names, GONE, LEAVING)
+            set_phases(old, names, GONE, LEAVING)
             old.commit()
             self._crashpoints.hit("reshard.removed")
         except BaseException:
             new.undo()
             old.undo()
             raise
-        new.set_phases(names, HERE, ARRIVED)
+        set_phases(new, names, HERE, ARRIVED)
         self._moved, self._entries = self._moved + len(names), self._entries + len(entries)
         self._crashpoints.hit("reshard.moved")
 
@@ -250,7 +254,7 @@ class Resharding:
             raise StoreCorrupt("something is not in its place after the move; run it again")
         for index, place in sorted(self._places.items()):
             self._crashpoints.hit("reshard.ending")
-            place.side.write_stamp(Stamp(set_id, index, len(self._new)), self._clock.wall_ms())
+            write_stamp(place.side, Stamp(set_id, index, len(self._new)), self._clock.wall_ms())
 
 
 def _check_lists(old: Sequence[Store], new: Sequence[Store]) -> None:
@@ -267,4 +271,6 @@ def _check_lists(old: Sequence[Store], new: Sequence[Store]) -> None:
         if was[0] in will:
             raise ConfigError("a ledger is divided into other, empty databases; name those only")
     elif was[:shorter] != will[:shorter] or was == will:
-        raise ConfigError("shards are added or removed at the end of the list only; the others stay as they are")
+        raise ConfigError(
+            "shards are added or removed at the end of the list only; the others stay as they are"
+        )

@@ -1,8 +1,8 @@
 """Which shard a key belongs to, and how the number of an entry names it.
 
 The first twelve bits of a key, which is uniform, name one of 4,096 virtual shards. Rendezvous hashing gives
-each of them a shard by its place in the list, so that a longer list takes as few as possible from each. Must
-never change for a ledger that has entries: a key that is looked for elsewhere is a new key.
+each of them a shard by its place in the list, so that a longer list takes as few as possible from each.
+Must never change for a ledger that has entries: a key that is looked for elsewhere is a new key.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ VIRTUAL_BITS: Final = 12
 VIRTUALS: Final = 1 << VIRTUAL_BITS
 SHARDS_MAX: Final = 64
 ID_BITS: Final = 48  # numbers of one ledger are below 2^48
-# How long a map is believed while keys are moved, at least, and in times of what reading it took. The databases
-# refuse what is not theirs in any case.
+# How long a map is believed while keys are moved, at least, and in times of what reading it took. The
+# databases refuse what is not theirs in any case.
 RENEWED_MS: Final = 500
 RENEWED_TIMES: Final = 20
 _ID_MASK: Final = (1 << ID_BITS) - 1
@@ -84,8 +84,8 @@ class Homes:
         found = self.places[virtual_of(key)]
         if found is None:
             raise PartUnavailable(
-                "the event's key is on its way to another shard, or this program has the list of shards from"
-                " before `oncegate reshard`; nothing was run. Send it again"
+                "the event's key is on its way to another shard, or this program has the list of shards"
+                " from before `oncegate reshard`; nothing was run. Send it again"
             )
         return found
 

@@ -321,7 +321,9 @@ def _may_exist(shard: Store) -> bool:
 def _held(session: Session, stamp: Stamp) -> Iterator[int]:
     """The virtual shards that a database has."""
     if not stamp.to:
-        yield from (virtual for virtual, place in enumerate(rendezvous(stamp.count)) if place == stamp.index)
+        yield from (
+            virtual for virtual, place in enumerate(rendezvous(stamp.count)) if place == stamp.index
+        )
         return
     for found in session.documents(HOME):
         if found.body in (HERE, LEAVING):

@@ -8,5 +8,5 @@ STAMP: Final = ("shard", "set")  # kind and name of the document that says which
 HOME: Final = "home"  # the kind of the documents that say what a database has of each virtual shard
 REFUSAL: Final = "this ledger has given the key to another shard; nothing was run"
 REFUSAL_STATE: Final = "OG001"
-# What a document says: the keys are here; claims may end and none may begin; a copy that is not used yet; not here.
+# What a document says: the keys are here; claims may end, none may begin; a copy not used yet; not here.
 HERE, LEAVING, ARRIVED, GONE = b"here", b"leaving", b"arrived", b"gone"
