@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     counted = _sum([_count(one, clock, age, bounds, arguments.surface) for one in ledgers])
     if arguments.dry_run or not counted.entries:
         return _tell(counted, arguments)
-    bar, done, is_doubted = ProgressBar(counted.entries, "entries"), [], False
+    bar, is_doubted = ProgressBar(counted.entries, "entries"), False
+    done: list[Forgotten] = []
     for one in ledgers:
         before = sum(part.entries for part in done)
         forgotten, is_leap = forget_older(

@@ -140,9 +140,12 @@ class Resharding:
             f"{virtual:03x}": HERE if home and home[virtual] == place.index else other
             for virtual in range(VIRTUALS)
         }
-        self._alone(
-            place, lambda: (declare(place.side, found, self._clock.wall_ms()), place.side.set_fence())
-        )
+
+        def fence() -> None:
+            declare(place.side, found, self._clock.wall_ms())
+            place.side.set_fence()
+
+        self._alone(place, fence)
 
     def _alone(self, place: Place, do: Callable[[], object]) -> None:
         """Does something in a transaction that no writer of entries overlaps; waits with pauses."""
