@@ -58,6 +58,15 @@ SEAL_CRASH_POINTS: Final[dict[str, str]] = {
     "publish.before": "a head is about to be published",
     "publish.after": "a head is published, the ledger does not know it",
 }
+# Those of `oncegate reshard`, which has tests of its own.
+RESHARD_CRASH_POINTS: Final[dict[str, str]] = {
+    "reshard.begun": "a database is fenced and stamped, not every one is",
+    "reshard.leaving": "a group of virtual shards takes no new claims, nothing of it is copied",
+    "reshard.copied": "a virtual shard is copied, its old home still has it",
+    "reshard.removed": "its old home has given it up, its new home does not take it yet",
+    "reshard.moved": "a virtual shard is in its new home, others are not",
+    "reshard.ending": "everything is moved, not every database is stamped",
+}
 ALL_CRASH_POINTS: Final = {**CRASH_POINTS, **LANE_CRASH_POINTS, **RESTORE_CRASH_POINTS}
 
 

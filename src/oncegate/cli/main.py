@@ -61,6 +61,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     "Look after a ledger": (
         Command("migrate", "create a ledger, or bring an older one up to date"),
         Command("migrate-ledger", "move a whole ledger from SQLite to PostgreSQL"),
+        Command("reshard", "give a sharded ledger more shards or fewer"),
         Command("import", "bring old keys, so that their next arrival is a replay"),
         Command("doctor", "check the store, its durability, its clock and what is stranded"),
         Command("entries", "list what the gate has seen, or show one entry with its history"),

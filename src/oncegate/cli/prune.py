@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from oncegate.cli.confirming import ProgressBar
@@ -17,7 +20,7 @@ from oncegate.errors import ConfigError
 from oncegate.maintenance.pruner import Bounds, Forgotten, Wanted, find_due, forget_older
 from oncegate.model.durations import format_duration, parse_duration
 from oncegate.model.retention import RETENTION_FLOOR
-from oncegate.store import Store
+from oncegate.store import Facet, Store, ledgers_of, require
 
 LIMIT_DEFAULT: Final = 100_000
 _EVERYTHING: Final = 2**63 - 1
@@ -70,16 +73,26 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Counts or forgets."""
     age = _read_age(arguments.older_than)
-    store, clock = open_ledger(arguments.url), SystemClock()
+    store, clock = open_ledger(arguments.url, needs=None), SystemClock()
+    ledgers = ledgers_of(store)
+    require(ledgers[0], Facet.REVIEW, "commands such as this one")
+    with reading(store, arguments.url) as session:
+        refuse_unknown_surface(session, arguments.surface)
     bounds = Bounds(looked_max=_EVERYTHING, forgotten_max=arguments.limit)
-    counted = _count(store, clock, age, bounds, arguments)
+    counted = _sum([_count(one, clock, age, bounds, arguments.surface) for one in ledgers])
     if arguments.dry_run or not counted.entries:
         return _tell(counted, arguments)
-    forgotten, is_doubted = forget_older(
-        store, clock, arguments.surface, age,
-        actor=_ACTOR, bounds=bounds, is_certain=arguments.believe_clock,
-        told=ProgressBar(counted.entries, "entries").tell,
-    )  # fmt: skip
+    bar, is_doubted = ProgressBar(counted.entries, "entries"), False
+    done: list[Forgotten] = []
+    for one in ledgers:
+        before = sum(part.entries for part in done)
+        forgotten, is_leap = forget_older(
+            one, clock, arguments.surface, age,
+            actor=_ACTOR, bounds=replace(bounds, forgotten_max=arguments.limit - before),
+            is_certain=arguments.believe_clock, told=partial(_tell_after, bar, before),
+        )  # fmt: skip
+        done.append(forgotten)
+        is_doubted |= is_leap
     for line in store.make_room(clock.wall_ms()):
         tell(line)
     if is_doubted:
@@ -87,7 +100,11 @@ def run(arguments: argparse.Namespace) -> int:
             "the clock is far ahead of the ledger; the time before the leap was used. If the clock is right"
             " and all was off for so long, run it again with --believe-clock"
         )
-    return _tell(forgotten, arguments)
+    return _tell(_sum(done), arguments)
+
+
+def _tell_after(bar: ProgressBar, before: int, removed: int) -> None:
+    bar.tell(before + removed)
 
 
 def _read_age(text: str) -> timedelta:
@@ -101,15 +118,20 @@ def _read_age(text: str) -> timedelta:
     return age
 
 
-def _count(
-    store: Store, clock: Clock, age: timedelta, bounds: Bounds, arguments: argparse.Namespace
-) -> Forgotten:
+def _count(store: Store, clock: Clock, age: timedelta, bounds: Bounds, surface: str) -> Forgotten:
     now_ms = clock.wall_ms()
-    wanted = Wanted(arguments.surface, now_ms - age // timedelta(milliseconds=1), _ACTOR)
-    with reading(store, arguments.url) as session:
-        refuse_unknown_surface(session, arguments.surface)
+    wanted = Wanted(surface, now_ms - age // timedelta(milliseconds=1), _ACTOR)
+    with store.look() as session:
         found = find_due(session, wanted, now_ms, 0, bounds)
     return Forgotten(wanted.surface, wanted.before_ms, len(found.entries), found.looked, found.is_complete)
+
+
+def _sum(parts: Sequence[Forgotten]) -> Forgotten:
+    """What was done on all shards."""
+    first = parts[0]
+    entries, looked = sum(one.entries for one in parts), sum(one.looked for one in parts)
+    whole = all(one.is_complete for one in parts)
+    return Forgotten(first.surface, first.before_ms, entries, looked, whole)
 
 
 def _tell(done: Forgotten, arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ downstream may be under way for another 60 s, and 90 s after the crash everythin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Final, get_args
 
@@ -22,7 +22,7 @@ from oncegate.maintenance.pruner import Pruner
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.maintenance.schedule import JobKind, PeriodicJob
 from oncegate.model.content import WINDOW
-from oncegate.store import Facet, require
+from oncegate.store import Facet, ledgers_of, require
 
 RECONCILE_EVERY: Final = timedelta(seconds=5)
 PRUNE_EVERY: Final = timedelta(hours=1)
@@ -62,7 +62,8 @@ def standard_jobs(
 ) -> list[PeriodicJob | ContinuousJob]:
     """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate.
 
-    A ledger without review has the reconciler only: it removes final keys by itself.
+    A ledger without review has the reconciler only: it removes final keys by itself. One with shards has
+    the pruners too.
     """
     reconciler = Reconciler(gate, every=reconcile_every)
     jobs: list[PeriodicJob | ContinuousJob] = [
@@ -75,13 +76,14 @@ def standard_jobs(
             kind="recovery",
         )
     ]
-    if missing_facets(gate):
+    missing = missing_facets(gate)
+    if "pruning" not in missing:
+        jobs += _pruners(gate, prune_every)
+    if missing:
         return jobs
-    lanes, pruner = LanePruner(gate.engine.store, gate.engine.clock, keep_delivered), Pruner(gate)
+    lanes = LanePruner(gate.engine.store, gate.engine.clock, keep_delivered)
     scan = ContentScan(gate.engine.store, gate.engine.clock, window=scan_window)
     jobs += [
-        PeriodicJob("pruner", prune_every, run_once=pruner.run_once, kind="pruning"),
-        PeriodicJob("payload pruner", prune_every, run_once=PayloadPruner(gate).run_once, kind="pruning"),
         PeriodicJob("lane pruner", prune_every, run_once=lanes.run_once, kind="pruning"),
         PeriodicJob("content scan", scan_every, run_once=scan.run_once, kind="scans"),
     ]
@@ -91,12 +93,23 @@ def standard_jobs(
     return jobs
 
 
+def _pruners(gate: GateOnStore, every: timedelta) -> Iterator[PeriodicJob]:
+    """Two for the ledger; of several shards each has its own, so that one that is away stops no other."""
+    ledgers = ledgers_of(gate.engine.store)
+    for place, store in enumerate(ledgers):
+        of = f" of shard {place}" if len(ledgers) > 1 else ""
+        keys, contents = Pruner(gate, store=store), PayloadPruner(gate, store=store)
+        yield PeriodicJob(f"pruner{of}", every, run_once=keys.run_once, kind="pruning")
+        yield PeriodicJob(f"payload pruner{of}", every, run_once=contents.run_once, kind="pruning")
+
+
 def missing_facets(gate: GateOnStore) -> dict[JobKind, str]:
     """The jobs that a gate's ledger has no facets for, each with the reason."""
     missing: dict[JobKind, str] = {}
     for kind, facet in _NEEDS.items():
         try:
-            require(gate.engine.store, facet, f"the jobs {kind}")
+            asked = ledgers_of(gate.engine.store)[0] if kind == "pruning" else gate.engine.store
+            require(asked, facet, f"the jobs {kind}")
         except ConfigError as error:
             missing[kind] = str(error)
     return missing

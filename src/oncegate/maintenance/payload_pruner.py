@@ -11,7 +11,7 @@ from oncegate.gate.facade import GateOnStore
 from oncegate.maintenance.pruner import Bounds, Wanted, find_due, sight
 from oncegate.maintenance.schedule import Stopping, never
 from oncegate.model.surface import SurfaceRule
-from oncegate.store import Erasure, LogKind, Note, Session
+from oncegate.store import Erasure, LogKind, Note, Session, Store
 
 ACTOR: Final = "pruner"
 STEP: Final = 200
@@ -28,14 +28,16 @@ class PayloadReport:
 class PayloadPruner:
     """Prunes the content of the surfaces that are registered in this process."""
 
-    def __init__(self, gate: GateOnStore, *, bounds: Bounds | None = None) -> None:
-        self._gate, self._bounds = gate, bounds or Bounds()
+    def __init__(
+        self, gate: GateOnStore, *, bounds: Bounds | None = None, store: Store | None = None
+    ) -> None:
+        self._gate, self._bounds, self._store = gate, bounds or Bounds(), store or gate.engine.store
         self._places: dict[str, int] = {}
 
     def run_once(self, stopping: Stopping = never) -> PayloadReport:
         """Removes what is due, within the bounds; from a thread."""
         report, engine = PayloadReport(), self._gate.engine
-        session = engine.store.connect()
+        session = self._store.connect()
         try:
             now = sight(session, engine.clock)
             for surface in engine.surfaces:
@@ -50,7 +52,7 @@ class PayloadPruner:
         self, session: Session, rule: SurfaceRule, now_ms: int, before_ms: int, report: PayloadReport
     ) -> None:
         engine, wanted = self._gate.engine, Wanted(rule.name, before_ms, ACTOR)
-        with engine.store.look() as reader:
+        with self._store.look() as reader:
             found = find_due(reader, wanted, now_ms, self._places.get(rule.name, 0), self._bounds)
         for start in range(0, len(found.entries), STEP):
             step = tuple(found.entries[start : start + STEP])

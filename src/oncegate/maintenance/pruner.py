@@ -102,17 +102,22 @@ class PruneReport:
 
 
 class Pruner:
-    """Forgets for the surfaces registered in this process, by their own retention."""
+    """Forgets for the surfaces registered in this process, by their own retention.
 
-    def __init__(self, gate: GateOnStore, *, bounds: Bounds | None = None) -> None:
-        self._gate = gate
+    `store` is one shard of the gate's ledger, if that has shards.
+    """
+
+    def __init__(
+        self, gate: GateOnStore, *, bounds: Bounds | None = None, store: Store | None = None
+    ) -> None:
+        self._gate, self._store = gate, store or gate.engine.store
         self._bounds = bounds or Bounds()
         self._places: dict[tuple[str, Tenants], int] = {}
         self._swept_at_ms: int | None = None
 
     def run_once(self, stopping: Stopping = never) -> PruneReport:
         """Makes room and forgets what is due, within the bounds; from a thread."""
-        store, clock = self._gate.engine.store, self._gate.engine.clock
+        store, clock = self._store, self._gate.engine.clock
         self._gate.engine.obey()
         report = PruneReport(room=store.make_room(clock.wall_ms()))
         self._begin_sweep(clock)
@@ -144,9 +149,9 @@ class Pruner:
     def _prune(self, session: Session, wanted: Wanted, now_ms: int) -> Forgotten:
         whose = (wanted.surface, wanted.tenants)
         place = self._places.get(whose, 0)
-        with self._gate.engine.store.look() as reader:
+        with self._store.look() as reader:
             found = find_due(reader, wanted, now_ms, place, self._bounds)
-        done = forget(self._gate.engine.store, session, self._gate.engine.clock, wanted, found)
+        done = forget(self._store, session, self._gate.engine.clock, wanted, found)
         is_done = done.entries == len(found.entries)
         self._places[whose] = found.next_after if is_done else place
         return done

@@ -121,7 +121,16 @@ from oncegate.store.lanes import (
     Policy,
     Throttling,
 )
-from oncegate.store.ledger import ClaimSession, ClaimStore, Finding, Joined, Migration, Session, Store
+from oncegate.store.ledger import (
+    ClaimSession,
+    ClaimStore,
+    Finding,
+    Joined,
+    Migration,
+    Session,
+    Store,
+    ledgers_of,
+)
 from oncegate.store.log import CLAIM_KINDS, ClaimNote, Log, LogKind, LogRecord, read_claim_note
 from oncegate.store.mutations import NOTE_MUTATION, Mutated, Mutations
 from oncegate.store.notices import Notice, Notices, Posting
@@ -270,6 +279,7 @@ __all__ = [
     "UnusedNames",
     "Waiting",
     "What",
+    "ledgers_of",
     "move_of",
     "offers",
     "read_claim_note",

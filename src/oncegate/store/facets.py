@@ -133,6 +133,7 @@ def require(store: HasCapabilities, facet: Facet, feature: str) -> None:
         raise ConfigError(
             f"no {facet.value} in this ledger ({capabilities.name}: {capabilities.has} only):"
             f" {feature} need {OPEN_STORES if facet is Facet.OPEN_ENTRIES else FULL_STORES}"
+            f"{' in one database' if capabilities.name == 'shards' else ''}"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -58,7 +58,7 @@ class Incarnations:
         self._sight: Sight | None = None
         self._rememberers: list[Rememberer] = []
         self.generation = 0
-        self.guard: Callable[[], None] | None = None  # refuses a ledger, at the first connection
+        self.guard: Callable[[Any], None] | None = None  # refuses a ledger when a process first meets it
 
     @property
     def identity(self) -> str | None:
@@ -102,9 +102,13 @@ class Incarnations:
             before = self._sight
             if before is not None:
                 self._compare(IncarnationChange(before, sight), opened())
-            elif self.guard is not None:
-                self.guard()
             self._sight = sight
+
+    def admit(self, session: object) -> None:
+        """Lets the guard look at the ledger, until it has let it pass once; for readers too."""
+        if self.guard is not None:
+            self.guard(session)
+            self.guard = None
 
     def _compare(self, change: IncarnationChange, session: ClaimSession) -> None:
         before, after = change.before, change.after

@@ -218,6 +218,11 @@ class ClaimStore(Protocol):
         """
 
 
+def ledgers_of(store: Store) -> list[Store]:
+    """The complete ledgers behind a store: itself, or its shards. For what is done to each by itself."""
+    return list(getattr(store, "shards", (store,)))
+
+
 class Store(ClaimStore, Protocol):
     """A ledger with every facet and interactive units."""
 

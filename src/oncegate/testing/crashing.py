@@ -12,9 +12,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from oncegate.crashpoints import ALL_CRASH_POINTS, HISTORY_CRASH_POINTS, SEAL_CRASH_POINTS, CrashPoints
+from oncegate.crashpoints import (
+    ALL_CRASH_POINTS,
+    HISTORY_CRASH_POINTS,
+    RESHARD_CRASH_POINTS,
+    SEAL_CRASH_POINTS,
+    CrashPoints,
+)
 
-KNOWN: Final = {**ALL_CRASH_POINTS, **HISTORY_CRASH_POINTS, **SEAL_CRASH_POINTS}
+KNOWN: Final = {**ALL_CRASH_POINTS, **HISTORY_CRASH_POINTS, **SEAL_CRASH_POINTS, **RESHARD_CRASH_POINTS}
 
 
 class CrashReached(BaseException):

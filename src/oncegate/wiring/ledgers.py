@@ -156,13 +156,15 @@ def _open_dynamodb(address: str, clock: Clock | None) -> Store:
 def _open_shards(address: str, clock: Clock | None) -> Store:
     from oncegate.stores.sharded.store import open_shards
 
-    def make(part: str) -> Store:
-        maker = _SQL_MAKERS.get(part.partition(":")[0].lower())
-        if maker is None:
-            raise BadUrl(f"{masked_address(part)} cannot be a shard; shards are PostgreSQL or SQLite")
-        return maker(part, clock)
+    return cast("Store", open_shards(lambda: open_parts(address, clock)))
 
-    return cast("Store", open_shards(address, make))
+
+def open_parts(address: str, clock: Clock | None = None) -> list[Store]:
+    """The ledgers of an address, without asking whether they are shards: only for moving keys."""
+    found = address.partition(":")[2].split() if address.startswith("shards:") else [address]
+    if unknown := [one for one in found if one.partition(":")[0].lower() not in _SQL_MAKERS]:
+        raise BadUrl(f"{masked_address(unknown[0])} cannot be a shard; shards are PostgreSQL or SQLite")
+    return [_SQL_MAKERS[one.partition(":")[0].lower()](one, clock) for one in found]
 
 
 def _alone(make: Maker) -> Maker:
@@ -172,7 +174,7 @@ def _alone(make: Maker) -> Maker:
         from oncegate.stores.sharded.store import refuse_shard
 
         store = make(address, clock)
-        store.incarnations.guard = lambda: refuse_shard(store)
+        store.incarnations.guard = lambda session: refuse_shard(store.address, session)
         return store
 
     return made

@@ -8,19 +8,23 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
 from oncegate import Failed, Gate, open_store
+from oncegate.cli.main import main
 from oncegate.errors import OncegateError, PartUnavailable, RulingRefused, SchemaMismatch, UsageError
 from oncegate.gate.admission import Verdict
 from oncegate.gate.once import Once
+from oncegate.maintenance.jobs import standard_jobs
 from oncegate.maintenance.reconciler import Reconciler
+from oncegate.maintenance.schedule import PeriodicJob
 from oncegate.model.keys import Key
 from oncegate.store import EntryFilter
+from oncegate.stores.sharded import ShardedStore
 from oncegate.stores.sharded.shard_map import inner_id, shard_of
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.support.ledgers import new_ledger
@@ -54,8 +58,8 @@ def test_each_key_has_one_shard_and_each_event_one_effect(files: list[str]) -> N
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(admit, range(4 * COUNT)))
     assert ran == {str(number): 1 for number in range(COUNT)}
-    for address in files:
-        with open_store(address).look() as session:
+    for shard in cast("ShardedStore", open_store(shards(*files))).shards:
+        with shard.look() as session:
             assert 3 < sum(session.counts().values()) < COUNT
 
 
@@ -80,6 +84,64 @@ def test_list_of_shards_that_changed_is_refused(files: list[str], change: str) -
     assert sum(ran.values()) == 1
     assert "shard" in str(told.value)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("prune", "--surface", "orders", "--older-than", "90d"),
+        ("prune", "--surface", "orders", "--older-than", "90d", "--dry-run"),
+        ("entries", "list"),
+        ("held", "list"),
+        ("quarantine", "release", "1", "--reason", "looked at"),
+        ("lanes", "list"),
+        ("endpoints", "list"),
+        ("surfaces", "switch", "orders", "paused", "--reason", "looked at"),
+        ("reconcile",),
+        ("signals",),
+        ("journal", "seal"),
+        ("operators", "list"),
+        ("worker", "--once"),
+        ("doctor",),
+        ("migrate-ledger", "postgresql://u@127.0.0.1:1/d", "--yes"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_commands_refuse_one_shard_alone(
+    files: list[str], command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether they read or write: its part of the keys is not the ledger."""
+    with counting(shards(*files), Counter()) as gate:
+        gate.admit_sync("orders", {"id": "1"})
+    name, *rest = command
+    words = [name, files[1], *rest] if name == "migrate-ledger" else [*command, "--url", files[1]]
+    assert main(words) in (1, 5)
+    told = capsys.readouterr()
+    assert "is shard 1 of 3 of a sharded ledger; name all of its shards" in told.out + told.err
+
+
+def test_old_entries_of_all_shards_are_forgotten(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command, up to its limit, and by the worker; a shard that is away stops no other."""
+    ran: Counter[str] = Counter()
+    url, back = shards(*files), 100 * 86_400_000
+    with counting(url, ran) as gate:
+        for number in range(COUNT):
+            gate.admit_sync("orders", {"id": str(number)})
+        for address in files:
+            with closing(sqlite3.connect(address.removeprefix("sqlite:///"))) as connection, connection:
+                connection.execute("UPDATE oncegate_entry SET received_at = received_at - ?", (back,))
+                connection.execute("UPDATE oncegate_entry SET settled_at = settled_at - ?", (back,))
+        words = ["prune", "--surface", "orders", "--older-than", "90d", "--believe-clock", "--url", url]
+        assert main([*words, "--dry-run"]) == 0
+        assert f"{COUNT} entries of orders" in capsys.readouterr().out
+        assert main([*words, "--limit", str(COUNT - 5)]) == 0
+        assert f"{COUNT - 5} entries of orders" in capsys.readouterr().out
+        jobs = [job for job in standard_jobs(gate) if isinstance(job, PeriodicJob)]
+        pruners = [job.run_once for job in jobs if job.run_once and job.name.startswith("pruner")]
+        assert (len(pruners), sum(cast("Any", run()).entries for run in pruners)) == (3, 5)
+        assert sum(job.name.startswith("payload pruner") for job in jobs) == 3
 
 
 def test_ledger_with_entries_does_not_become_a_shard(files: list[str]) -> None:

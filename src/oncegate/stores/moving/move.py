@@ -99,6 +99,9 @@ class LedgerMove:
 
     def _check_source(self) -> None:
         path = self._source.path
+        if path.exists():
+            with self._source.look():
+                pass  # refuses one shard of several
         with closing(self._opened()) as old:
             known = dict(old.execute("SELECT name, value FROM oncegate_meta"))
             if str(known.get("schema_version")) != str(all_migrations()[-1].number):

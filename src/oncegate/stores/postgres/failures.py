@@ -14,6 +14,7 @@ from psycopg import errors as postgres
 
 from oncegate.errors import (
     DurabilityRefused,
+    PartUnavailable,
     SchemaMismatch,
     StoreBusy,
     StoreError,
@@ -23,6 +24,7 @@ from oncegate.errors import (
     StoreUnknown,
 )
 from oncegate.stores.postgres import poolers
+from oncegate.stores.shared.homes import REFUSAL, REFUSAL_STATE
 
 _SECRET: Final = re.compile(r"(password=)\S+|(://[^:/@\s]*:)\S*(@)")
 _RETRY: Final = (postgres.DeadlockDetected, postgres.SerializationFailure, postgres.LockNotAvailable)
@@ -58,6 +60,8 @@ def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
     text = first_line(error)
     if committing and is_lost(error):
         return StoreUnknown(f"the connection was lost; the commit may have happened: {text}")
+    if error.sqlstate == REFUSAL_STATE:
+        return PartUnavailable(REFUSAL)
     if isinstance(error, postgres.DiskFull):
         return StoreFull(f"the server has no space left: {text}")
     if isinstance(error, _RETRY):

@@ -155,12 +155,12 @@ class PostgresStore:
             raise
 
     def _check_incarnation(self, connection: Connection) -> None:
+        session = PostgresSession(connection, self._ticks)
+        self._incarnations.admit(session)
         sight = read_sight(connection, self._incarnations.identity)
         if sight is not None:
-            self._incarnations.check(sight, lambda: PostgresSession(connection, self._ticks))
-            connection.execute(
-                "DEALLOCATE ALL"
-            )  # the connection's own session prepares under the same names
+            self._incarnations.check(sight, lambda: session)
+        connection.execute("DEALLOCATE ALL")  # the connection's own session prepares under the same names
 
     def _refuse_damage(self, connection: Connection) -> None:
         """Once: a ledger is not damaged while it is in use, and the comparison takes milliseconds."""
@@ -246,6 +246,10 @@ class PostgresStore:
             elif setting == "synchronous_commit":  # kept as it is: a reload of the server cannot lower it
                 connection.execute(f"SET synchronous_commit = '{value}'".encode())
 
+    def raw(self) -> Connection:
+        """A bare connection to an existing ledger, for moving its rows."""
+        return self._open()
+
     def knows(self, names: Sequence[str]) -> bool:
         """Tells whether the ledger's id and the numbers of these names are known."""
         return self._facts.knows(names)
@@ -311,6 +315,7 @@ class PostgresStore:
             connection.execute("SET synchronous_commit = local")
             session = PostgresSession(connection, self._ticks)
             self._begin_look(session)
+            self._incarnations.admit(session)
             return session
         except BaseException:
             connection.close()

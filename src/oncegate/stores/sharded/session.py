@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from oncegate.errors import (
     OncegateError,
     PartUnavailable,
+    StoreError,
     StoreRejected,
     StoreUnavailable,
     StoreUnknown,
@@ -43,7 +44,8 @@ from oncegate.store import (
 from oncegate.store.alternatives import has_alternatives
 from oncegate.store.people import latest_ruling
 from oncegate.stores.sharded.lists import FIRST, ShardedLists, shown_detail, shown_entry
-from oncegate.stores.sharded.shard_map import inner_id, outer_id, shard_of
+from oncegate.stores.sharded.shard_map import Homes, inner_id, outer_id, virtual_of
+from oncegate.stores.shared.homes import REFUSAL
 
 Opener = Callable[[int], Session]
 T = TypeVar("T")
@@ -52,8 +54,8 @@ T = TypeVar("T")
 class ShardedSession(ShardedLists):
     """Claims and open entries over shards. `opener` opens a shard."""
 
-    def __init__(self, count: int, opener: Opener) -> None:
-        self._count, self._opener = count, opener
+    def __init__(self, homes: Homes, opener: Opener) -> None:
+        self._homes, self._count, self._opener = homes, homes.count, opener
         self._sessions: dict[int, Session] = {}
         self._units: dict[int, AbstractContextManager[None]] | None = None
         self._options: dict[str, bool] = {}
@@ -62,13 +64,26 @@ class ShardedSession(ShardedLists):
     @contextmanager
     def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         """A unit on each shard that is used in it; they commit one after the other."""
+        self._homes.renew()
         self._units, self._options = {}, {"wait": wait, "single": single, "patient": patient}
         try:
             yield
         except BaseException as error:
-            self._leave(error)
-            raise
+            told = self._leave_undone(error)
+            # A database that refuses a key may have given it away: the next unit asks where keys are.
+            self._homes.is_moving |= str(told) == REFUSAL
+            if told is error or not isinstance(error, Exception):
+                raise
+            raise told from error
         self._leave(None)
+
+    def _leave_undone(self, error: BaseException) -> BaseException:
+        """Leaves all units with an error; returns what the shard that it came from makes of it."""
+        try:
+            self._leave(error)
+        except StoreError as told:
+            return told
+        return error
 
     def _leave(self, error: BaseException | None) -> None:
         units, self._units = self._units or {}, None
@@ -81,9 +96,9 @@ class ShardedSession(ShardedLists):
                     why = error or failed[0]
                     unit.__exit__(type(why), why, why.__traceback__)
             except Exception as own:  # noqa: BLE001  the other shards' units must be left too
-                if error is None and own not in failed:
+                if own is not error and own not in failed:
                     failed.append(own)
-        if failed and len(units) > 1:
+        if failed and error is None and len(units) > 1:
             raise StoreUnknown(f"a part of the shards did not commit: {failed[0]}") from failed[0]
         if failed:
             raise failed[0]
@@ -104,7 +119,7 @@ class ShardedSession(ShardedLists):
     def _by_shard(self, items: Sequence[Any], key: Callable[[Any], bytes]) -> dict[int, list[int]]:
         places: dict[int, list[int]] = {}
         for place, item in enumerate(items):
-            places.setdefault(shard_of(key(item), self._count), []).append(place)
+            places.setdefault(self._homes.of(key(item)), []).append(place)
         if len(places) > 1:
             self._options["single"] = False  # nothing commits before all have answered
         for shard in sorted(places):  # in one order everywhere: no two wait for each other
@@ -156,7 +171,7 @@ class ShardedSession(ShardedLists):
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Each at its shard, with its writes."""
-        is_one = len({shard_of(item.key, self._count) for item in settlements}) == 1
+        is_one = len({self._homes.of(item.key) for item in settlements}) == 1
         return self._act(settlements, lambda session, some: session.settle(some, last=last and is_one))
 
     def withdraw(self, claims: Sequence[ClaimId]) -> list[bool]:
@@ -246,14 +261,14 @@ class ShardedSession(ShardedLists):
 class OneShardSession(ShardedSession):
     """A session that was opened for one shard; `owns` says which keys it can be asked about."""
 
-    def __init__(self, count: int, shard: int, session: Any) -> None:
-        super().__init__(count, _no_other)
+    def __init__(self, homes: Homes, shard: int, session: Any) -> None:
+        super().__init__(homes, _no_other)
         self._sessions[shard] = session
         self._last = self._shard = shard
 
     def owns(self, key: bytes) -> bool:
         """Whether a key belongs to this shard."""
-        return shard_of(key, self._count) == self._shard
+        return self._homes.places[virtual_of(key)] == self._shard
 
     def settle_doubt(self) -> None:
         """On this shard."""

@@ -38,11 +38,10 @@ from oncegate.store import (
 )
 from oncegate.store.incarnations import IncarnationChange, Rememberer
 from oncegate.stores.sharded.session import OneShardSession, ShardedSession
-from oncegate.stores.sharded.shard_map import SHARDS_MAX, Stamp, shard_of
+from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Homes, Stamp, rendezvous
+from oncegate.stores.shared.homes import HERE, HOME, LEAVING, STAMP
 
-_KIND: Final = "shard"  # the document of a shard that holds its stamp
-_NAME: Final = "set"
-_FIXED: Final = "shards cannot be added, removed or reordered: name them as they were"
+_FIXED: Final = "name the shards as they were; `oncegate reshard` adds and removes some"
 
 
 class ShardedStore:
@@ -62,7 +61,8 @@ class ShardedStore:
         self._is_begun = False
         self._checked: set[int] = set()
         self._away: set[int] = set()  # shards whose stamps could not be compared
-        self.incarnations = ShardIncarnations(self._shards)
+        self.homes = Homes(len(shards), self._read_homes)
+        self.incarnations = ShardIncarnations(self._shards, self.homes)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -86,11 +86,12 @@ class ShardedStore:
         """Opens a session. All shards are checked by the first one; later ones connect to what they use."""
         if not self._is_begun:
             self._begin()
-        return ShardedSession(len(self._shards), self._open)
+        return ShardedSession(self.homes, self._open)
 
-    def place_of(self, key: bytes) -> int:
-        """Which shard a key belongs to: batches are made by it."""
-        return shard_of(key, len(self._shards))
+    @property
+    def shards(self) -> list[Store]:
+        """The ledgers, for what is done to each by itself."""
+        return list(self._shards)
 
     def _begin(self) -> None:
         """Checks every shard that can be reached; one of them must be there."""
@@ -102,6 +103,7 @@ class ShardedStore:
                 away.append(error)
         if len(away) == len(self._shards):
             raise away[0]
+        self.homes.read()
         self._is_begun = True
 
     def _open(self, shard: int) -> Session:
@@ -128,9 +130,33 @@ class ShardedStore:
         self._set_id = self._set_id or found.set_id
         if found.set_id != self._set_id:
             raise SchemaMismatch(f"{where} belongs to another set of shards; {_FIXED}")
-        if (found.index, found.count) != (shard, count):
+        if found.index != shard or count not in {found.count, found.to or found.count}:
             was, now = f"shard {found.index} of {found.count}", f"shard {shard} of {count}"
             raise SchemaMismatch(f"{where} is {was}, and is named as {now}; {_FIXED}")
+
+    def _read_homes(self, known: Homes) -> list[int | None] | None:
+        """Where each virtual shard is while `oncegate reshard` moves keys; None where nothing is moved.
+
+        A database that is away keeps what it is known to have: it decides itself what it still takes.
+        """
+        places: list[int | None] = [None] * VIRTUALS
+        is_moving, away = False, set()
+        for place, shard in enumerate(self._shards):
+            try:
+                with shard.look(again=True) as session:
+                    found = stamp_in(session)
+                    self._compare(place, found)
+                    is_moving |= bool(found and found.to)
+                    for virtual in _held(session, found or Stamp("", place, 0)):
+                        places[virtual] = place
+            except StoreUnavailable:
+                away.add(place)
+        if not is_moving:
+            return None
+        before = enumerate(known.places)
+        for virtual, place in [(virtual, place) for virtual, place in before if place in away]:
+            places[virtual] = place if places[virtual] is None else places[virtual]
+        return places
 
     def _learn_set(self) -> str:
         """Compares the stamps of all shards that can be reached; makes a set where all are new."""
@@ -167,7 +193,7 @@ class ShardedStore:
                 body, now_ms = str(wanted).encode(), SystemClock().wall_ms()
                 note = f"shard {wanted.index} of {wanted.count}"
                 session.change_document(
-                    DocumentChange(_KIND, _NAME, 0, body, now_ms, "oncegate", note, recorded_as=None)
+                    DocumentChange(*STAMP, 0, body, now_ms, "oncegate", note, recorded_as=None)
                 )
             with session.unit():
                 return stamp_in(session) or wanted
@@ -189,7 +215,8 @@ class ShardedStore:
                 self._compare(shard, stamp_in(session))
                 return session
 
-            yield ShardedSession(len(self._shards), reader)
+            self.homes.renew()
+            yield ShardedSession(self.homes, reader)
 
     def close(self) -> None:
         """Closes what shards keep for further looks."""
@@ -241,14 +268,13 @@ class ShardedStore:
 class ShardIncarnations:
     """The incarnations of all shards: who remembers hears of each, with the keys of that shard only."""
 
-    def __init__(self, shards: Sequence[Store]) -> None:
-        self._shards = shards
+    def __init__(self, shards: Sequence[Store], homes: Homes) -> None:
+        self._shards, self._homes = shards, homes
         self._attached: list[tuple[Rememberer, list[ShardRememberer]]] = []
 
     def attach(self, rememberer: Rememberer) -> None:
         """Tells it from now on when a shard has gone back."""
-        count = len(self._shards)
-        each = [ShardRememberer(rememberer, place, count) for place in range(count)]
+        each = [ShardRememberer(rememberer, place, self._homes) for place in range(len(self._shards))]
         for shard, one in zip(self._shards, each, strict=True):
             shard.incarnations.attach(one)
         self._attached.append((rememberer, each))
@@ -264,8 +290,8 @@ class ShardIncarnations:
 class ShardRememberer:
     """Passes on what happened to one shard."""
 
-    def __init__(self, behind: Rememberer, shard: int, count: int) -> None:
-        self._behind, self._shard, self._count = behind, shard, count
+    def __init__(self, behind: Rememberer, shard: int, homes: Homes) -> None:
+        self._behind, self._shard, self._homes = behind, shard, homes
 
     def forget(self) -> None:
         """Drops what was remembered of the ledger."""
@@ -280,7 +306,8 @@ class ShardRememberer:
         self._behind.restore(self._wrapped(session), change)
 
     def _wrapped(self, session: ClaimSession) -> OneShardSession:
-        return OneShardSession(self._count, self._shard, session)
+        self._homes.read_again()  # a key that was moved away is not lost
+        return OneShardSession(self._homes, self._shard, session)
 
 
 def _may_exist(shard: Store) -> bool:
@@ -291,29 +318,39 @@ def _may_exist(shard: Store) -> bool:
         return True
 
 
+def _held(session: Session, stamp: Stamp) -> Iterator[int]:
+    """The virtual shards that a database has."""
+    if not stamp.to:
+        yield from (
+            virtual for virtual, place in enumerate(rendezvous(stamp.count)) if place == stamp.index
+        )
+        return
+    for found in session.documents(HOME):
+        if found.body in (HERE, LEAVING):
+            yield int(found.name, 16)
+
+
 def stamp_in(session: Session) -> Stamp | None:
     """The stamp of a ledger, if it is a shard."""
-    found = session.document(_KIND, _NAME)
+    found = session.document(*STAMP)
     return None if found is None else Stamp.read(found.body.decode())
 
 
-def refuse_shard(store: Store) -> None:
+def refuse_shard(address: str, session: Session) -> None:
     """Raises SchemaMismatch where a ledger is a shard: alone it would not know the keys of the others."""
-    with store.look() as session:
-        found = stamp_in(session)
+    found = stamp_in(session)
+    if found is not None and found.index < 0:
+        raise SchemaMismatch(f"{address} was divided into {found.to or found.count} shards; name those")
     if found is not None:
         raise SchemaMismatch(
-            f"{store.address} is shard {found.index} of {found.count} of a sharded ledger; name all of its"
+            f"{address} is shard {found.index} of {found.count} of a sharded ledger; name all of its"
             " shards: shards: ADDRESS ADDRESS"
         )
 
 
-Maker = Callable[[str], Store]
-
-
-def open_shards(address: str, make: Maker) -> ShardedStore:
+def open_shards(make: Callable[[], Sequence[Store]]) -> ShardedStore:
     """Makes the store behind `shards: ADDRESS ADDRESS …`."""
     try:
-        return ShardedStore([make(part) for part in address.partition(":")[2].split()])
+        return ShardedStore(make())
     except OncegateError as error:
         raise type(error)(f"shards: {error}") from None

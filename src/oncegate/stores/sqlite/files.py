@@ -18,12 +18,14 @@ from weakref import WeakSet
 from oncegate.clock import SystemClock
 from oncegate.errors import (
     DurabilityRefused,
+    PartUnavailable,
     StoreBusy,
     StoreCorrupt,
     StoreError,
     StoreFull,
     StoreUnavailable,
 )
+from oncegate.stores.shared.homes import REFUSAL
 
 BUSY_WAIT_MS: Final = 5_000  # longer than any checkpoint of ours; a stuck writer is an error, not a hang
 WAL_RETRY_MS: Final = 20
@@ -238,6 +240,8 @@ def translate(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreCorrupt(
             f"{path} is damaged or is not a SQLite file; restore it from a copy, do not delete its keys"
         )
+    if name == "SQLITE_CONSTRAINT_TRIGGER" and str(error) == REFUSAL:
+        return PartUnavailable(REFUSAL)
     if name == "SQLITE_CONSTRAINT_TRIGGER" and str(error).startswith(MOVED_PREFIX):
         return StoreUnavailable(str(error))
     if name.startswith("SQLITE_READONLY"):

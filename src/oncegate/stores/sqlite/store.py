@@ -82,11 +82,16 @@ class SqliteStore:
                 self._presence.seen()
                 file, seen = str(self._file), self._incarnations
                 session = SqliteSession(connection, self.path, self._clock, file=file, incarnations=seen)
+                seen.admit(session)
                 seen.check(sight_of(connection, file), lambda: session)
                 return session
         except BaseException:
             connection.close()
             raise
+
+    def raw(self) -> sqlite3.Connection:
+        """A bare connection to an existing ledger, for moving its rows."""
+        return open_connection(self._file, self._synchronous)
 
     def knows(self, names: Sequence[str]) -> bool:
         """Nothing needs to be known before: a joined connection reads the file itself."""
@@ -103,7 +108,9 @@ class SqliteStore:
         if not self._is_same_file(connection):
             raise UsageError(f"tx= is open on another database than the ledger's, {self.path}")
         self._check_durable(connection)
-        return JoinedSession(connection, self.path, self._clock)
+        session = JoinedSession(connection, self.path, self._clock)
+        self._incarnations.admit(session)
+        return session
 
     def _is_same_file(self, connection: sqlite3.Connection) -> bool:
         cursor = connection.cursor()
@@ -145,7 +152,9 @@ class SqliteStore:
             if pending:
                 raise SchemaMismatch(f"{self.path} is not up to date; run `oncegate migrate`")
             self._presence.seen()
-            yield JoinedSession(connection, self.path, self._clock)
+            session = JoinedSession(connection, self.path, self._clock)
+            self._incarnations.admit(session)
+            yield session
 
     def close(self) -> None:
         """Nothing is kept: opening a file takes no time."""
