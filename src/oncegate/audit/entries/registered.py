@@ -145,7 +145,8 @@ def _enqueued(call: CallInfo) -> Iterator[Handler]:
         and call.node.args
         and is_queue
     ):
-        yield from _made(_unit(call.node.args[0], call), "rq", "task")
+        for node in call.node.args[:2]:  # enqueue_in and enqueue_at name the time first
+            yield from _made(_unit(node, call), "rq", "task")
 
 
 def _arq(owner: ClassUnit, scope: Scope) -> Iterator[Handler]:

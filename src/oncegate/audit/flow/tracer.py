@@ -144,7 +144,12 @@ class Tracer(Invoker):
         test = joined(self._named_in_test(node.test, test, scope), asked_state(node.test, scope))
         yes, no = self.block(node.body, scope), self.block(node.orelse, scope)
         if all(_is_dull(path) for path in (*yes, *no)):
-            return joined(test, yes[:1])
+            logs = [
+                _inside(node, path)
+                for path in (*yes, *no)
+                if any(one.kind is Kind.LOG for one in path.events)
+            ]
+            return joined(test, logs[:1] or yes[:1])
         sides = [
             *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=True, origin=node),))], yes),
             *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=False, origin=node),))], no),
@@ -286,6 +291,12 @@ class Tracer(Invoker):
     def body_of(self, unit: FunctionUnit) -> list[Path]:
         """The paths through a function's own body."""
         return self.block(unit.node.body, Scope(self.index, unit.module, unit))
+
+
+def _inside(node: ast.If, path: Path) -> Path:
+    """A path whose log lines know the branch that they are in."""
+    events = tuple(replace(one, origin=node) if one.kind is Kind.LOG else one for one in path.events)
+    return Path(events, path.ending, path.node)
 
 
 def _after_loop(path: Path, scope: Scope) -> Path:

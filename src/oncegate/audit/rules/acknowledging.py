@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
 from oncegate.audit.entries.find import ModuleEntries
+from oncegate.audit.flow.calls import bound_value
 from oncegate.audit.flow.events import CodeEvent, Kind, Path
+from oncegate.audit.project.scope import Scope
 from oncegate.audit.rules.view import Draft, View, is_after_error, short
 
 _WORK = frozenset({Kind.EFFECT, Kind.WRITE})
@@ -41,7 +44,7 @@ def _work_after(path: Path, position: int) -> CodeEvent | None:
         return None
     for at in range(position + 1, len(path.events)):
         event = path.events[at]
-        if event.kind in _WORK and not is_after_error(path, at):
+        if (event.kind in _WORK or "work" in event.flags) and not is_after_error(path, at):
             return event
     return None
 
@@ -51,13 +54,18 @@ def _waits_for_answer(view: View) -> bool:
     if view.handler.kind == "message":
         return True
     words = f"{view.handler.unit.qualname} {view.handler.unit.module.name}"
-    words += " ".join(
-        str(getattr(part, "value", ""))
-        for node in view.handler.unit.node.decorator_list
-        for part in getattr(node, "args", ())
-    )
+    scope = Scope(view.index, view.handler.unit.module, None)
+    for node in view.handler.unit.node.decorator_list:
+        words += f" {ast.unparse(node)}"
+        owner = (
+            node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        )
+        made = bound_value(owner, scope) if isinstance(owner, ast.Name) else None
+        words += f" {ast.unparse(made[0])}" if made else ""
     return view.handler.kind == "http" and bool(
-        re.search(r"hook|callback|notif|event|ipn|inbound|receive", words, re.IGNORECASE)
+        re.search(
+            r"hook|callback|notif|event|ipn|inbound|receive|status_code=202|ACCEPTED", words, re.IGNORECASE
+        )
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from oncegate.audit.flow.events import CodeEvent, Ending, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Ending, Kind, Path, refers
 from oncegate.audit.flow.special import is_broad
 from oncegate.audit.project.scope import Scope
 from oncegate.audit.rules.view import Draft, Meaning, View, branch_on, failed, first_test, meaning_of, short
@@ -47,7 +47,7 @@ def silent_drops(view: View) -> Iterator[Draft]:
         guard, start, node = drop
         if id(node) in done or not _is_quiet(path, start) or not _works_elsewhere(view, guard):
             continue
-        if _answers(node):
+        if _answers(node) or _has_told(path, guard, start):
             continue
         done.add(id(node))
         scope = next(
@@ -132,6 +132,16 @@ def _is_quiet(path: Path, start: int) -> bool:
         elif event.kind not in _QUIET:
             return False
     return True
+
+
+def _has_told(path: Path, guard: CodeEvent, start: int) -> bool:
+    """Whether a helper has logged in a branch on the guard's result, before its caller branches again."""
+    return any(
+        event.kind is Kind.LOG
+        and isinstance(event.origin, ast.If)
+        and refers(CodeEvent(Kind.TEST, event.origin.test, event.scope), guard)
+        for event in path.events[:start]
+    )
 
 
 def _called(event: CodeEvent) -> str:

@@ -147,8 +147,10 @@ def guard_before(path: Path, before: int) -> Guard:
         elif event.kind is Kind.LOCK:
             is_locked = True
         elif event.kind is Kind.CHECK and dedupe_test(path, position, before) is not None:
-            if event.in_memory and any(
-                one.kind is Kind.MARK and one.in_memory for one in path.events[position:before]
+            if (
+                event.in_memory
+                and not event.window
+                and any(one.kind is Kind.MARK and one.in_memory for one in path.events[position:before])
             ):
                 continue
             found = Guard.RESERVED if is_locked and event.library != "attribute" else Guard.CHECKED

@@ -10,7 +10,7 @@ from oncegate.audit.flow.events import CodeEvent, Kind
 from oncegate.audit.tables.key_stores import dynamo_event, memory_event, mongo_event, redis_event
 from oncegate.audit.tables.making import key_expr, make, window_in
 from oncegate.audit.tables.orms import django_event, expression_event, sqlalchemy_event
-from oncegate.audit.tables.sql import Sql, SqlKind, read_sql
+from oncegate.audit.tables.sql import Sql, SqlKind, read_sql, surely_holds_keys
 
 _SQL_METHODS: Final = frozenset(
     {
@@ -79,7 +79,8 @@ def sql_event(call: CallInfo, statement: Sql, key: ast.expr | None) -> CodeEvent
     }  # fmt: skip
     if statement.kind in plain:
         return make(plain[statement.kind], call, library="sql")
-    kind = Kind.MARK if statement.is_dedupe and statement.kind is not SqlKind.DELETE else Kind.WRITE
+    notes = surely_holds_keys(table) if statement.kind is SqlKind.UPDATE else statement.is_dedupe
+    kind = Kind.MARK if notes and statement.kind is not SqlKind.DELETE else Kind.WRITE
     flags = frozenset({"insert"}) if statement.kind is SqlKind.INSERT else frozenset()
     return make(
         kind, call, subject=table, is_relative=statement.relative, library="sql", flags=flags, key=made
