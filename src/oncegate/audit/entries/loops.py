@@ -25,10 +25,11 @@ _TYPES: Final = (("KafkaConsumer", "kafka"), ("aiokafka", "aiokafka"), ("conflue
                  ("nats.", "nats"), ("kafka.", "kafka"))  # fmt: skip
 
 
+_FETCHES: Final = re.compile(r"receive|poll|fetch|read|next|pull|messages?$|batch", re.IGNORECASE)
 _RUNS: Final = re.compile(r"consum|run|work|listen|subscri|loop|poll|start|serve|process", re.IGNORECASE)
 
 
-def received_by(node: ast.Call, scope: Scope) -> str:
+def received_by(node: ast.Call, scope: Scope, *, is_outer: bool = True) -> str:
     """The broker that a call takes messages from, or an empty text."""
     name = last_name(node.func)
     if name in _RECEIVES:
@@ -47,7 +48,16 @@ def received_by(node: ast.Call, scope: Scope) -> str:
             not call.package and _POLLED.search(call.receiver_name)
         )
         return ("Pub/Sub" if name == "pull" else "nats") if is_sub else ""
-    return ""
+    return _received_inside(node, scope) if is_outer and _FETCHES.search(name) else ""
+
+
+def _received_inside(node: ast.Call, scope: Scope) -> str:
+    """The broker that a method of the project takes messages from, where a loop calls it."""
+    unit = scope.unit(node.func)
+    if not isinstance(unit, FunctionUnit):
+        return ""
+    calls = [one for one in unit.nodes if isinstance(one, ast.Call)]
+    return next(filter(None, (received_by(one, scope.within(unit), is_outer=False) for one in calls)), "")
 
 
 def iterated(node: ast.For | ast.AsyncFor, scope: Scope) -> str:

@@ -242,13 +242,7 @@ class Tracer(Invoker):
         inner = self._context(rest, node, scope)
         call = CallInfo(expression, scope) if isinstance(expression, ast.Call) else None
         if call is not None and call.method == "suppress":
-            quiet = [Path((*path.events[:1],)) for path in inner if path.events]
-            return limited(
-                [
-                    *(path if path.ending is not Ending.RAISE else Path(path.events) for path in inner),
-                    *quiet,
-                ]
-            )
+            return self._attempt(_as_try(call, rest, node), scope)
         kind = is_transaction(expression, call)
         if kind and (call is None or scope.unit(call.node.func) is None):
             begin = CodeEvent(
@@ -291,6 +285,16 @@ class Tracer(Invoker):
     def body_of(self, unit: FunctionUnit) -> list[Path]:
         """The paths through a function's own body."""
         return self.block(unit.node.body, Scope(self.index, unit.module, unit))
+
+
+def _as_try(call: CallInfo, rest: list[ast.withitem], node: ast.With | ast.AsyncWith) -> ast.Try:
+    """`with suppress(Error):` as the try statement that it stands for."""
+    caught = call.node.args
+    kind = caught[0] if len(caught) == 1 else ast.Tuple(elts=list(caught), ctx=ast.Load())
+    passed = ast.copy_location(ast.Pass(), call.node)
+    handler = ast.copy_location(ast.ExceptHandler(type=kind, name=None, body=[passed]), call.node)
+    body = [ast.copy_location(type(node)(items=rest, body=node.body), node)] if rest else node.body
+    return ast.copy_location(ast.Try(body=body, handlers=[handler], orelse=[], finalbody=[]), node)
 
 
 def _inside(node: ast.If, path: Path) -> Path:

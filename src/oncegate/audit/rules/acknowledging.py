@@ -25,7 +25,7 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
                 if work is not None:
                     done.add(id(event.node))
                     text = f"acknowledged before the work is durable: {short(event)} comes before {short(work)}"
-                    yield Draft("OG007", event.node, event.scope, text, short(event), event.via)
+                    yield _where_they_part(event, work, text)
             elif event.kind is Kind.SPAWN and id(event.node) not in done and _waits_for_answer(view):
                 work = next(
                     (one for one in path.events[position:] if one.kind in _WORK and "spawned" in one.flags),
@@ -37,6 +37,14 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
                     yield Draft("OG007", event.node, event.scope, text, short(event), event.via)
     for setting in view.handler.settings:
         yield Draft("OG007", setting.node, setting.scope, setting.message, setting.message)
+
+
+def _where_they_part(event: CodeEvent, work: CodeEvent, text: str) -> Draft:
+    """The early acknowledgement, in the function that decides about the order."""
+    for depth, (scope, call) in enumerate(event.via):
+        if depth >= len(work.via) or work.via[depth][1] is not call:
+            return Draft("OG007", call, scope, text, short(event), event.via[:depth])
+    return Draft("OG007", event.node, event.scope, text, short(event), event.via)
 
 
 def _work_after(path: Path, position: int) -> CodeEvent | None:

@@ -82,7 +82,8 @@ def _drop_of(path: Path) -> tuple[CodeEvent, int, ast.AST] | None:
             ):
                 return None
             handler = path.events[start].node
-            leaving = _leaving(path, start)
+            asked = branch_on(path, position)
+            leaving = _leaving(path, asked if asked is not None and asked > start else start)
             return (
                 event,
                 start,
@@ -265,11 +266,24 @@ def _unacknowledged(view: View) -> Iterator[Draft]:
         )
 
 
+def _has_no_message(path: Path) -> bool:
+    """Whether a path ends because nothing came: `if method is None: continue`."""
+    if any(one.kind not in _QUIET | {Kind.LOG, Kind.OTHER} for one in path.events):
+        return False
+    tests = [one for one in path.events if one.kind is Kind.TEST]
+    return any(
+        (meaning_of(one.node) if one.polarity else meaning_of(one.node).flipped()) is Meaning.ABSENT
+        for one in tests
+    )
+
+
 def _stuck(view: View, path: Path, done: set[int]) -> Iterator[Draft]:
     """RabbitMQ keeps a message that is neither acknowledged nor given back until the channel closes."""
     if path.ending is Ending.RAISE or any(
         one.kind in (Kind.ACK, Kind.NACK, Kind.DYNAMIC, Kind.SPAWN) for one in path.events
     ):
+        return
+    if _has_no_message(path):
         return
     caught = next((one for one in reversed(path.events) if one.kind is Kind.CAUGHT), None)
     node = caught.node if caught is not None else path.node

@@ -66,7 +66,8 @@ def sql_event(call: CallInfo, statement: Sql, key: ast.expr | None) -> CodeEvent
     table, made = statement.table, key_expr(key, call)
     if statement.kind in (SqlKind.RESERVE, SqlKind.CAS):
         return make(Kind.RESERVE, call, subject=table, key=made if statement.kind is SqlKind.RESERVE else None, by_result=True,
-                    is_relative=statement.relative, library="sql")  # fmt: skip
+                    is_relative=statement.relative, library="sql",
+                    flags=frozenset({"keys"} if statement.is_key_alone else ()))  # fmt: skip
     if statement.kind is SqlKind.INSERT and statement.is_dedupe:
         return make(Kind.RESERVE, call, subject=table, key=made, library="sql")
     if statement.kind is SqlKind.SELECT:

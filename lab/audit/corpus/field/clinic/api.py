@@ -52,7 +52,7 @@ LabDep = Annotated[LabClient, Depends(lab)]
 
 @router.post("/admissions")
 async def admitted(body: Admission, box: InboxDep, client: LabDep) -> Response:
-    await client.order({"patient": body.patient, "panel": "basic"})
+    await client.order({"patient": body.patient, "panel": "basic"})  # bad: OG001
     return Response(status_code=204)
 
 
@@ -73,7 +73,7 @@ async def admitted_keyed(body: Admission, client: LabDep):  # good: OG001, OG009
 
 @router.post("/admissions/checked")
 async def admitted_checked(body: Admission, box: InboxDep, page: PagerDep):
-    if await box.has(body.admission_id):
+    if await box.has(body.admission_id):  # bad: OG005
         log.info("repeat of %s", body.admission_id)
         return {"status": "repeat"}
     await page.page_reserved("on-duty", body.patient)
@@ -158,7 +158,7 @@ async def sample_results(sample: dict, client: LabDep):  # good: OG001, OG010
 
 @router.post("/alarms", status_code=202)
 async def alarm(body: dict, tasks: BackgroundTasks, page: PagerDep):
-    tasks.add_task(page.page, "on-duty", body["text"])  # bad: OG007
+    tasks.add_task(page.page, "on-duty", body["text"])  # bad: OG001, OG007
     return {"accepted": True}
 
 

@@ -17,7 +17,7 @@ class Inbox:
         return status == "INSERT 0 1"
 
     async def has(self, key: str) -> bool:
-        return await self.pool.fetchval("SELECT 1 FROM inbox WHERE key = $1", key) is not None  # bad: OG005
+        return await self.pool.fetchval("SELECT 1 FROM inbox WHERE key = $1", key) is not None
 
     async def put(self, key: str) -> None:
         await self.pool.execute("INSERT INTO inbox (key) VALUES ($1)", key)

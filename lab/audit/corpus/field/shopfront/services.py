@@ -37,10 +37,10 @@ class Warehouse:
         self.http.post(settings.WAREHOUSE_URL, json={"order": order.number})
 
     def ship_bare(self, order: Order) -> None:
-        self.http.post(settings.WAREHOUSE_URL, json={"order": order.number})  # bad: OG001
+        self.http.post(settings.WAREHOUSE_URL, json={"order": order.number})
 
     def ship_inside(self, order: Order) -> None:
-        self.http.post(settings.WAREHOUSE_URL, json={"order": order.number})  # bad: OG013
+        self.http.post(settings.WAREHOUSE_URL, json={"order": order.number})
 
 
 def capture(order: Order) -> None:
@@ -48,8 +48,8 @@ def capture(order: Order) -> None:
 
 
 def announce(text: str) -> None:
-    WebClient(token=settings.SLACK).chat_postMessage(channel="#shop", text=text)  # bad: OG001
+    WebClient(token=settings.SLACK).chat_postMessage(channel="#shop", text=text)
 
 
 def thank(order: Order) -> None:
-    send_mail("Thanks", order.number, "shop@example.com", ["x@y.z"])  # bad: OG001
+    send_mail("Thanks", order.number, "shop@example.com", ["x@y.z"])

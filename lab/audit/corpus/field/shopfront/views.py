@@ -31,7 +31,7 @@ warehouse = Warehouse()
 def paid(request):
     event = json.loads(request.body)
     order = Order.objects.get(number=event["order"])
-    warehouse.ship_bare(order)
+    warehouse.ship_bare(order)  # bad: OG001
     return HttpResponse(status=204)
 
 
@@ -81,7 +81,7 @@ class CaptureView(View):
 
 class AnnounceView(APIView):
     def post(self, request):
-        announce(request.data["text"])
+        announce(request.data["text"])  # bad: OG001
         return Response(status=201)
 
 
@@ -120,7 +120,7 @@ def close(request):
         return Response({"status": "closed"})
     order.status = "closed"
     order.save(update_fields=["status"])
-    warehouse.ship_inside(order)
+    warehouse.ship_inside(order)  # bad: OG013
     return Response({"status": "closed"})
 
 
@@ -155,7 +155,7 @@ def thank_you(request):
     order = Order.objects.get(number=event["order"])
     paid_at = parse_datetime(event["paid_at"])  # bad: OG011
     Order.objects.filter(pk=order.pk).update(paid_at=paid_at)
-    thank(order)
+    thank(order)  # bad: OG001
     return HttpResponse()
 
 
