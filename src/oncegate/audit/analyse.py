@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.audit.catalogue import RULES
 from oncegate.audit.entries.find import ModuleEntries
@@ -16,7 +17,7 @@ from oncegate.audit.entries.values import Handler
 from oncegate.audit.flow.events import Kind, Path
 from oncegate.audit.flow.tracer import Tracer
 from oncegate.audit.project.index import ProjectIndex
-from oncegate.audit.project.scope import Scope
+from oncegate.audit.project.scope import Scope, spelled
 from oncegate.audit.project.units import ModuleUnit
 from oncegate.audit.rules.acknowledging import early_settings_of
 from oncegate.audit.rules.all import HANDLER_RULES
@@ -27,6 +28,8 @@ from oncegate.audit.scoring import card_of
 from oncegate.audit.values import AuditFinding, NotJudged, ScoreCard, SourcePlace
 
 DOUBTS_MAX: Final = 20  # of one handler
+ALSO_MAX: Final = 20
+_OF_HANDLERS: Final = frozenset({"OG001", "OG004", "OG005", "OG013"})
 _MIDDLEWARE: Final = re.compile(
     r"add_middleware\(\s*\w*Idempoten|IdempotencyKey\(|Idempotency\w*Middleware"
 )
@@ -47,7 +50,7 @@ def judge_module(
     entries = ModuleEntries(index, module, named)
     tracer = Tracer(index)
     result = ModuleResult([], [], [])
-    drafts: list[tuple[Draft, str]] = []
+    drafts: list[tuple[Draft, Handler | None]] = []
     acts = False
     is_protected = bool(_MIDDLEWARE.search(module.text))
     for handler in entries.handlers:
@@ -58,12 +61,12 @@ def judge_module(
             for event in path.events
         )
         found = [draft for rule in HANDLER_RULES for draft in rule(view) if draft.rule in rules]
-        drafts += [(draft, handler.name) for draft in found]
+        drafts += [(draft, handler) for draft in found]
         _doubt(view)
         result.not_judged += _not_judged(view)
         result.cards.append(card_of(view, found))
     if entries.handlers or entries.settings:
-        first = entries.handlers[0].name if entries.handlers else module.name
+        first = entries.handlers[0] if entries.handlers else None
         extra = [
             *early_settings_of(entries, acts),
             *retry_settings(entries.calls),
@@ -124,28 +127,48 @@ def place(node: ast.AST, module: ModuleUnit) -> SourcePlace:
     )
 
 
-def _findings(drafts: Iterable[tuple[Draft, str]]) -> list[AuditFinding]:
+def _findings(drafts: Iterable[tuple[Draft, Handler | None]]) -> list[AuditFinding]:
     found: dict[tuple[str, str, int, int], AuditFinding] = {}
     for draft, handler in drafts:
-        module = draft.scope.module
-        where = place(draft.node, module)
-        key = (draft.rule, where.path, where.line, where.column)
-        if key not in found:
-            found[key] = _finding(draft, handler, where)
+        made = _finding(draft, handler)
+        key = (draft.rule, made.place.path, made.place.line, made.place.column)
+        found[key] = merged(found[key], made) if key in found else made
     return [found[key] for key in sorted(found, key=lambda key: (key[1], key[2], key[3], key[0]))]
 
 
-def _finding(draft: Draft, handler: str, where: SourcePlace) -> AuditFinding:
-    rule, module = RULES[draft.rule], draft.scope.module
-    function = draft.scope.function.qualname if draft.scope.function else "<module>"
+def merged(one: AuditFinding, other: AuditFinding) -> AuditFinding:
+    """A finding that several handlers reach names them all."""
+    names = dict.fromkeys((one.handler, *one.also, other.handler, *other.also))
+    return replace(one, also=tuple(name for name in names if name and name != one.handler)[:ALSO_MAX])
+
+
+def _finding(draft: Draft, handler: Handler | None) -> AuditFinding:
+    rule = RULES[draft.rule]
+    node, scope, message = _shown_at(draft, handler)
+    module = scope.module
+    where = place(node, module)
+    function = scope.function.qualname if scope.function else "<module>"
     line = module.lines[where.line - 1].rstrip() if where.line <= len(module.lines) else ""
-    head_line = draft.scope.function.node.lineno if draft.scope.function else 0
-    flow = tuple(place(call, scope.module) for scope, call in draft.via)
+    head_line = scope.function.node.lineno if scope.function else 0
+    flow = tuple(place(call, one.module) for one, call in draft.via)
+    end = place(draft.node, draft.scope.module)
     return AuditFinding(
-        draft.rule, where, draft.message, handler, f"{module.name}.{function}", draft.subject, rule.why, draft.fix or rule.fix,
-        source=line[:200], head=module.lines[head_line - 1].rstrip()[:200] if head_line else "", head_line=head_line, flow=(*flow, where) if flow else (), edits=tuple(draft.edits),
+        draft.rule, where, message, handler.name if handler else module.name, f"{module.name}.{function}", draft.subject, rule.why,
+        draft.fix or rule.fix, source=line[:200], head=module.lines[head_line - 1].rstrip()[:200] if head_line else "",
+        head_line=head_line, flow=(*flow, end) if flow else (), edits=tuple(draft.edits),
         fingerprint=fingerprint(draft.rule, where.path, function, draft.subject),
     )  # fmt: skip
+
+
+def _shown_at(draft: Draft, handler: Handler | None) -> tuple[ast.AST, Scope, str]:
+    """Where a fault of a handler is shown: in the handler's own module, also when a client in another one makes the call."""
+    home = handler.unit.module if handler is not None else draft.scope.module
+    if draft.rule in _OF_HANDLERS and draft.scope.module is not home:
+        for scope, call in reversed(draft.via):
+            if scope.module is home:
+                inside = f"{draft.scope.module.shown}:{getattr(draft.node, 'lineno', 1)}"
+                return call, scope, f"{draft.message} (called by {spelled(call.func)}(...), in {inside})"
+    return draft.node, draft.scope, draft.message
 
 
 def fingerprint(rule: str, path: str, function: str, subject: str) -> str:

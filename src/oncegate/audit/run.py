@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from oncegate.audit.analyse import ModuleResult, judge_module
+from oncegate import __version__
+from oncegate.audit.analyse import ModuleResult, judge_module, merged
 from oncegate.audit.cache import AuditCache, FileFacts, KnownModule, load_cache, save_cache
 from oncegate.audit.catalogue import RULES
 from oncegate.audit.discovery import FoundFile, discover
@@ -26,7 +27,7 @@ from oncegate.audit.values import AuditFinding, AuditReport, Skipped
 
 FILES_PER_PROCESS_MIN: Final = 150
 CHUNK: Final = 24
-VERSION: Final = "1"
+VERSION: Final = f"{__version__}-2"  # a cache of another version is not read
 
 
 class AuditSettings(Struct, frozen=True):
@@ -216,7 +217,8 @@ def _unique(findings: list[AuditFinding]) -> list[AuditFinding]:
     """Each finding once: a helper that two modules reach is judged in both."""
     seen: dict[tuple[str, str, int, int], AuditFinding] = {}
     for one in findings:
-        seen.setdefault((one.rule, one.place.path, one.place.line, one.place.column), one)
+        key = (one.rule, one.place.path, one.place.line, one.place.column)
+        seen[key] = merged(seen[key], one) if key in seen else one
     return list(seen.values())
 
 

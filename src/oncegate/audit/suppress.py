@@ -71,14 +71,10 @@ def apply(
             finding.place.line,
             max(finding.place.line, min(finding.place.end_line, finding.place.line + 30)) + 1,
         )
+        places = [(finding.place.path, line) for line in lines]
+        places += [(step.path, step.line) for step in finding.flow]
         hiding = next(
-            (
-                one
-                for line in lines
-                for one in by_line.get((finding.place.path, line), ())
-                if finding.rule in one.rules
-            ),
-            None,
+            (one for where in places for one in by_line.get(where, ()) if finding.rule in one.rules), None
         )
         if hiding is None:
             kept.append(finding)

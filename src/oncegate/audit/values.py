@@ -48,6 +48,7 @@ class AuditFinding(Struct, frozen=True):
     fingerprint: str = ""
     is_new: bool = True
     suppressed: str = ""
+    also: tuple[str, ...] = ()
 
 
 class NotJudged(Struct, frozen=True):

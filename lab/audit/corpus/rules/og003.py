@@ -57,8 +57,8 @@ def ttl_cache(order_id):
     if order_id in recent:  # bad: OG003
         log.info("repeat")
         return
-    recent[order_id] = True  # bad: OG003
-    requests.post(BANK, json={"order": order_id})  # bad: OG001
+    recent[order_id] = True
+    requests.post(BANK, json={"order": order_id})
 
 
 @shared_task(acks_late=True)

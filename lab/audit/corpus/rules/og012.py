@@ -73,13 +73,13 @@ def with_retries(self, order_id):
 
 
 def charge(order_id, key):
-    return requests.post(BANK, json={"order": order_id}, headers={"Idempotency-Key": key})  # bad: OG012
+    return requests.post(BANK, json={"order": order_id}, headers={"Idempotency-Key": key})
 
 
 @shared_task(acks_late=True)
 def through_a_helper(order_id):
     if is_new(order_id):
-        charge(order_id, str(uuid.uuid4()))
+        charge(order_id, str(uuid.uuid4()))  # bad: OG012
 
 
 @shared_task(acks_late=True)

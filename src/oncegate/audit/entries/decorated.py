@@ -109,7 +109,8 @@ def _routed(unit: FunctionUnit, call: CallInfo, framework: str) -> Handler | Non
 
 
 def _task(unit: FunctionUnit, call: CallInfo) -> Handler | None:
-    name, owner = call.method, call.receiver_name
+    owner = call.receiver_name
+    name = call.method if call.receiver else call.full.rsplit(".", 1)[-1] or call.method
     if call.full == "dramatiq.actor" or (name == "actor" and call.package in ("dramatiq", "")):
         return Handler(unit, "dramatiq", "task")
     if name == "shared_task":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 
 from oncegate.audit.entries.decorated import decorated_handler, method_handler, plain_handler
-from oncegate.audit.entries.loops import loop_handlers
+from oncegate.audit.entries.loops import handed_over, loop_handlers
 from oncegate.audit.entries.registered import CONSUMERS, EARLY, REGISTERING, early_settings, registered
 from oncegate.audit.entries.values import Handler, Setting
 from oncegate.audit.project.index import ProjectIndex
@@ -71,9 +71,8 @@ class ModuleEntries:
             if made is not None:
                 firm.add(id(unit))
                 yield made
-        for made in registered(
-            self.module, scope, [one for one in self.calls if last_name(one[0].func) in REGISTERING]
-        ):
+        given = [one for one in self.calls if last_name(one[0].func) in REGISTERING]
+        for made in (*registered(self.module, scope, given), *handed_over(self.calls)):
             if id(made.unit) not in firm:
                 yield made
         for unit in self._units():

@@ -10,7 +10,7 @@ from typing import Final
 from oncegate.audit.entries.values import Handler
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.project.scope import Scope, last_name, spelled
-from oncegate.audit.project.units import FunctionUnit, walk_scope
+from oncegate.audit.project.units import ClassUnit, FunctionUnit, walk_scope
 
 _RECEIVES: Final = {
     "receive_message": "SQS", "receive_messages": "SQS", "getone": "aiokafka", "getmany": "aiokafka", "xreadgroup": "Redis stream",
@@ -25,7 +25,11 @@ _TYPES: Final = (("KafkaConsumer", "kafka"), ("aiokafka", "aiokafka"), ("conflue
                  ("nats.", "nats"), ("kafka.", "kafka"))  # fmt: skip
 
 
-def received_by(node: ast.Call, scope: Scope) -> str:
+_FETCHES: Final = re.compile(r"receive|poll|fetch|read|next|pull|messages?$|batch", re.IGNORECASE)
+_RUNS: Final = re.compile(r"consum|run|work|listen|subscri|loop|poll|start|serve|process", re.IGNORECASE)
+
+
+def received_by(node: ast.Call, scope: Scope, *, is_outer: bool = True) -> str:
     """The broker that a call takes messages from, or an empty text."""
     name = last_name(node.func)
     if name in _RECEIVES:
@@ -44,7 +48,16 @@ def received_by(node: ast.Call, scope: Scope) -> str:
             not call.package and _POLLED.search(call.receiver_name)
         )
         return ("Pub/Sub" if name == "pull" else "nats") if is_sub else ""
-    return ""
+    return _received_inside(node, scope) if is_outer and _FETCHES.search(name) else ""
+
+
+def _received_inside(node: ast.Call, scope: Scope) -> str:
+    """The broker that a method of the project takes messages from, where a loop calls it."""
+    unit = scope.unit(node.func)
+    if not isinstance(unit, FunctionUnit):
+        return ""
+    calls = [one for one in unit.nodes if isinstance(one, ast.Call)]
+    return next(filter(None, (received_by(one, scope.within(unit), is_outer=False) for one in calls)), "")
 
 
 def iterated(node: ast.For | ast.AsyncFor, scope: Scope) -> str:
@@ -118,3 +131,20 @@ def _is_inside(node: ast.AST, handler: Handler) -> bool:
     outer = handler.node
     start, end = getattr(outer, "lineno", 0), getattr(outer, "end_lineno", 0) or 0
     return outer is not node and start <= getattr(node, "lineno", -1) <= end
+
+
+def handed_over(calls: list[tuple[ast.Call, Scope]]) -> Iterator[Handler]:
+    """Functions that are given to a consuming loop of the project: `Runner(topic, on_order)`, `consume(topic, handler=f)`."""
+    for node, scope in calls:
+        if not _RUNS.search(last_name(node.func)):
+            continue
+        given = [*node.args, *(one.value for one in node.keywords)]
+        functions = [scope.unit(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
+        found = [one for one in functions if isinstance(one, FunctionUnit)]
+        target = scope.unit(node.func) if found else None
+        units = list(target.methods.values()) if isinstance(target, ClassUnit) else [target]
+        for unit in units:
+            loop = next(iter(loop_handlers(unit, scope.within(unit))), None) if unit is not None else None
+            if loop is not None:
+                yield from (Handler(one, loop.framework, "message") for one in found)
+                break

@@ -49,13 +49,34 @@ def _unit(node: ast.expr | None, call: CallInfo) -> FunctionUnit | None:
 
 def _listed(node: ast.expr | None, call: CallInfo) -> Iterator[FunctionUnit]:
     """Functions in a literal list that a loop registers one by one."""
+    if isinstance(node, ast.Call) and last_name(node.func) == "partial" and node.args:
+        node = node.args[0]
     for binding in call.scope.bindings(node.id) or [] if isinstance(node, ast.Name) else []:
-        if binding.is_element and isinstance(binding.value, ast.Tuple | ast.List):
-            for item in binding.value.elts:
-                for part in item.elts if isinstance(item, ast.Tuple) else [item]:
-                    unit = _unit(part, call) if isinstance(part, ast.Name | ast.Attribute) else None
-                    if unit is not None:
-                        yield unit
+        for item in _elements(binding.value, call) if binding.is_element and binding.value else []:
+            for part in item.elts if isinstance(item, ast.Tuple) else [item]:
+                unit = _unit(part, call) if isinstance(part, ast.Name | ast.Attribute) else None
+                if unit is not None:
+                    yield unit
+
+
+def _elements(node: ast.expr, call: CallInfo) -> list[ast.expr]:
+    """The elements of a literal list or mapping, also by its name."""
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("items", "values")
+    ):
+        node = node.func.value
+    if isinstance(node, ast.Name):
+        value = bound_value(node, call.scope)
+        node = value[0] if value else node
+    return (
+        node.values
+        if isinstance(node, ast.Dict)
+        else node.elts
+        if isinstance(node, ast.Tuple | ast.List)
+        else []
+    )
 
 
 def _made(
@@ -99,6 +120,8 @@ def _callback(call: CallInfo) -> Iterator[Handler]:
             unit = unit or _unit(node, call)
         kind = "Pub/Sub" if call.keyword("callback") is not None else "nats"
         yield from _made(unit, kind, "message")
+        for one in _listed(given, call):
+            yield from _made(one, kind, "message")
     elif name == "Consumer" and call.keyword("callbacks") is not None:
         given = call.keyword("callbacks")
         for node in given.elts if isinstance(given, ast.List | ast.Tuple) else []:
@@ -145,7 +168,8 @@ def _enqueued(call: CallInfo) -> Iterator[Handler]:
         and call.node.args
         and is_queue
     ):
-        yield from _made(_unit(call.node.args[0], call), "rq", "task")
+        for node in call.node.args[:2]:  # enqueue_in and enqueue_at name the time first
+            yield from _made(_unit(node, call), "rq", "task")
 
 
 def _arq(owner: ClassUnit, scope: Scope) -> Iterator[Handler]:

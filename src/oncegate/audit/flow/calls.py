@@ -57,6 +57,11 @@ class CallInfo:
     @cached_property
     def receiver_name(self) -> str:
         """The last name of the receiver, in lower case, without leading underscores."""
+        base = self.node.func.value if isinstance(self.node.func, ast.Attribute) else None
+        if isinstance(base, ast.Subscript):
+            part = base.slice
+            text = part.value if isinstance(part, ast.Constant) else getattr(part, "id", "")
+            return text.lower().strip("_") if isinstance(text, str) else ""
         return self.receiver.rsplit(".", 1)[-1].lower().strip("_").removesuffix("()")
 
     @property

@@ -10,7 +10,7 @@ from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.events import CodeEvent, Keyed, KeyExpr, Kind
 from oncegate.audit.project.scope import last_name
 from oncegate.audit.tables.acks import ack_of, gives_back
-from oncegate.audit.tables.effects import STRONG, effect_of
+from oncegate.audit.tables.effects import STRONG, effect_of, is_idempotent_call
 from oncegate.audit.tables.keys import key_of
 from oncegate.audit.tables.making import key_expr, make
 from oncegate.audit.tables.names import CHECKS, LOG_OWNERS, LOGS, RESERVES, STRICT_MARKS
@@ -61,6 +61,8 @@ def classify(call: CallInfo) -> CodeEvent:
     stored = store_event(call)
     if stored is not None:
         return stored
+    if is_idempotent_call(call):
+        return make(Kind.OTHER, call, flags=frozenset({"work"}))
     return _by_name(call)
 
 

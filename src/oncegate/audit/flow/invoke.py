@@ -12,7 +12,7 @@ from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import classify
-from oncegate.audit.flow.events import CodeEvent, Ending, KeyExpr, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Ending, Keyed, KeyExpr, Kind, Path
 from oncegate.audit.flow.special import RUNNERS, is_dynamic, is_once, is_spawn, referenced, retry_decorator
 from oncegate.audit.flow.state import added_to, is_state, set_state
 from oncegate.audit.project.index import ProjectIndex
@@ -255,7 +255,7 @@ class Invoker:
             for path in paths:
                 at = next((n for n, event in enumerate(path.events) if event.what == "yield"), None)
                 if at is not None and not any(event.kind is Kind.CAUGHT for event in path.events[at:]):
-                    found.append((path.events[:at], path.events[at + 1 :]))
+                    found.append(_as_block(unit, node, scope, path.events[:at], path.events[at + 1 :]))
             return found[:4] or None
         owner = scope.type_of(node)
         if isinstance(owner, ClassUnit) and isinstance(node, ast.Call | ast.Name | ast.Attribute):
@@ -384,5 +384,32 @@ def _passed(
     event: CodeEvent, unit: FunctionUnit, node: ast.Call, scope: Scope, arguments: dict[str, KeyExpr]
 ) -> CodeEvent:
     key = event.key.bound(unit, arguments) if event.key is not None else None
+    if event.keyed is Keyed.YES and event.key is not None and _is_left_out(event.key, unit, arguments):
+        event, key = replace(event, keyed=Keyed.NO), None
     of = _passed(event.of, unit, node, scope, arguments) if event.of is not None else None
     return replace(event, key=key, via=((scope, node), *event.via), of=of)
+
+
+def _is_left_out(key: KeyExpr, unit: FunctionUnit, arguments: dict[str, KeyExpr]) -> bool:
+    """Whether the key is an optional parameter that this call does not give, or gives as None."""
+    if not isinstance(key.node, ast.Name) or key.scope.function is not unit or key.arguments is not None:
+        return False
+    given = arguments.get(key.node.id)
+    if given is not None:
+        return isinstance(given.node, ast.Constant) and given.node.value is None
+    return key.node.id in unit.optional
+
+
+def _as_block(
+    unit: FunctionUnit,
+    node: ast.expr,
+    scope: Scope,
+    before: tuple[CodeEvent, ...],
+    after: tuple[CodeEvent, ...],
+) -> tuple[tuple[CodeEvent, ...], tuple[CodeEvent, ...]]:
+    """A context manager that commits after its block and rolls back after an error is a transaction."""
+    undoes = any(isinstance(one, ast.Call) and last_name(one.func) == "rollback" for one in unit.nodes)
+    if not undoes or not any(event.kind is Kind.COMMIT for event in after):
+        return before, after
+    begin = CodeEvent(Kind.BEGIN, node, scope, what=spelled(node), flags=frozenset({"block"}))
+    return (*before, begin), (*after, replace(begin, kind=Kind.END))

@@ -139,6 +139,8 @@ def _is_flagged(node: ast.stmt) -> bool:
 def _asks_status(body: list[ast.stmt]) -> bool:
     """Whether a loop over attempts ends when an answer is good."""
     for inner in body:
+        if isinstance(inner, ast.With | ast.AsyncWith) and _asks_status(inner.body):
+            return True
         if isinstance(inner, ast.If) and _leaves(inner.body):
             words = {one.attr for one in ast.walk(inner.test) if isinstance(one, ast.Attribute)}
             if words & {"ok", "status_code", "status", "is_success", "is_error"}:

@@ -144,7 +144,12 @@ class Tracer(Invoker):
         test = joined(self._named_in_test(node.test, test, scope), asked_state(node.test, scope))
         yes, no = self.block(node.body, scope), self.block(node.orelse, scope)
         if all(_is_dull(path) for path in (*yes, *no)):
-            return joined(test, yes[:1])
+            logs = [
+                _inside(node, path)
+                for path in (*yes, *no)
+                if any(one.kind is Kind.LOG for one in path.events)
+            ]
+            return joined(test, logs[:1] or yes[:1])
         sides = [
             *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=True, origin=node),))], yes),
             *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=False, origin=node),))], no),
@@ -237,13 +242,7 @@ class Tracer(Invoker):
         inner = self._context(rest, node, scope)
         call = CallInfo(expression, scope) if isinstance(expression, ast.Call) else None
         if call is not None and call.method == "suppress":
-            quiet = [Path((*path.events[:1],)) for path in inner if path.events]
-            return limited(
-                [
-                    *(path if path.ending is not Ending.RAISE else Path(path.events) for path in inner),
-                    *quiet,
-                ]
-            )
+            return self._attempt(_as_try(call, rest, node), scope)
         kind = is_transaction(expression, call)
         if kind and (call is None or scope.unit(call.node.func) is None):
             begin = CodeEvent(
@@ -286,6 +285,22 @@ class Tracer(Invoker):
     def body_of(self, unit: FunctionUnit) -> list[Path]:
         """The paths through a function's own body."""
         return self.block(unit.node.body, Scope(self.index, unit.module, unit))
+
+
+def _as_try(call: CallInfo, rest: list[ast.withitem], node: ast.With | ast.AsyncWith) -> ast.Try:
+    """`with suppress(Error):` as the try statement that it stands for."""
+    caught = call.node.args
+    kind = caught[0] if len(caught) == 1 else ast.Tuple(elts=list(caught), ctx=ast.Load())
+    passed = ast.copy_location(ast.Pass(), call.node)
+    handler = ast.copy_location(ast.ExceptHandler(type=kind, name=None, body=[passed]), call.node)
+    body = [ast.copy_location(type(node)(items=rest, body=node.body), node)] if rest else node.body
+    return ast.copy_location(ast.Try(body=body, handlers=[handler], orelse=[], finalbody=[]), node)
+
+
+def _inside(node: ast.If, path: Path) -> Path:
+    """A path whose log lines know the branch that they are in."""
+    events = tuple(replace(one, origin=node) if one.kind is Kind.LOG else one for one in path.events)
+    return Path(events, path.ending, path.node)
 
 
 def _after_loop(path: Path, scope: Scope) -> Path:

@@ -10,12 +10,13 @@ import ast
 from typing import Final
 
 from oncegate.audit.project.index import ProjectIndex
-from oncegate.audit.project.units import Binding, ClassUnit, FunctionUnit, ModuleUnit
+from oncegate.audit.project.units import Binding, ClassUnit, FunctionUnit, ModuleUnit, kept_name
 
 Type = ClassUnit | str | None
 DEPTH_MAX: Final = 10
 _WRAPPERS: Final = frozenset({"Annotated", "Optional", "Final", "ClassVar", "AsyncIterator", "Iterator", "Generator",
                               "AsyncGenerator", "Awaitable", "Mapped"})  # fmt: skip
+_KEEPERS: Final = frozenset({"app", "ctx", "context", "state", "application", "resources", "deps"})
 _SAME: Final = frozenset({"pipeline", "__enter__", "__aenter__", "with_options"})
 
 
@@ -164,14 +165,30 @@ class Scope:
         if isinstance(node, ast.Attribute):
             return self._type_of_attribute(node, depth + 1)
         if isinstance(node, ast.Subscript):
-            inner = self.type_of(node.value, depth + 1)
-            return f"{inner}[]" if isinstance(inner, str) else None
+            kept = self._type_of_kept(node, depth + 1)
+            inner = self.type_of(node.value, depth + 1) if kept is None else None
+            return f"{inner}[]" if isinstance(inner, str) else kept
         if isinstance(node, ast.BoolOp):
             found = (self.type_of(value, depth + 1) for value in node.values)
             return next((one for one in found if one is not None), None)
         if isinstance(node, ast.IfExp):
             return self.type_of(node.body, depth + 1) or self.type_of(node.orelse, depth + 1)
         return None
+
+    def _type_of_kept(self, node: ast.expr, depth: int) -> Type:
+        """The type of what an application or a context keeps: `ctx["http"]`, `app[HTTP]`, `app.state.http`."""
+        base = node.value if isinstance(node, ast.Subscript | ast.Attribute) else None
+        if base is None or last_name(base) not in _KEEPERS:
+            return None
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name):
+            found = self.index.find(self.module.imports.get(node.slice.id, ""), self.module.path)
+            module, name = found if isinstance(found, tuple) else (self.module, node.slice.id)
+            value = next((one.value for one in module.bindings.get(name, ())), None)
+            if isinstance(value, ast.Call) and last_name(value.func) == "AppKey" and len(value.args) > 1:
+                return Scope(self.index, module, None).annotated(value.args[1], depth + 1)
+            return None
+        stored = self.module.kept.get(kept_name(node))
+        return self.within(stored[1]).type_of(stored[0], depth + 1) if stored else None
 
     def _type_of_name(self, name: str, depth: int) -> Type:
         if name in ("self", "cls") and self.function is not None and self.function.enclosing_class:
@@ -216,7 +233,9 @@ class Scope:
         owner = self.type_of(node.value, depth + 1)
         if isinstance(owner, ClassUnit):
             return self._member_type(owner, node.attr, depth + 1)
-        return f"{owner}.{node.attr}" if isinstance(owner, str) else None
+        if owner is None:
+            return self._type_of_kept(node, depth + 1)
+        return f"{owner}.{node.attr}"
 
     def _member_type(self, owner: ClassUnit, name: str, depth: int) -> Type:
         if depth > DEPTH_MAX:

@@ -48,6 +48,18 @@ class ModuleUnit:
         """Names that the module binds at its top level."""
         return bindings_of(self.tree.body)
 
+    @cached_property
+    def kept(self) -> dict[str, tuple[ast.expr, FunctionUnit]]:
+        """What functions store for others: `app["http"] = ...`, `app.state.http = ...`, by the last name."""
+        found: dict[str, tuple[ast.expr, FunctionUnit]] = {}
+        for unit in self.functions.values():
+            for node in unit.nodes:
+                for target in node.targets if isinstance(node, ast.Assign) else ():
+                    name = kept_name(target)
+                    if name and isinstance(node, ast.Assign):
+                        found.setdefault(name, (node.value, unit))
+        return found
+
     def _collect(self, body: list[ast.stmt], owner: ClassUnit | None, parent: FunctionUnit | None) -> None:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -141,6 +153,14 @@ class FunctionUnit:
         return [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
     @cached_property
+    def optional(self) -> frozenset[str]:
+        """The parameters that are None unless a caller gives them."""
+        first = {name: self.bindings[name][0].value for name in self.parameters}
+        return frozenset(
+            name for name, value in first.items() if isinstance(value, ast.Constant) and value.value is None
+        )
+
+    @cached_property
     def enclosing_class(self) -> ClassUnit | None:
         """The class that `self` is an instance of, also for functions inside methods."""
         unit: FunctionUnit | None = self
@@ -169,6 +189,17 @@ class FunctionUnit:
     def nodes(self) -> list[ast.AST]:
         """Every node of its own body, without those of functions inside it."""
         return [inner for statement in self.node.body for inner in walk_scope(statement)]
+
+
+def kept_name(node: ast.expr) -> str:
+    """The name under which an application or a context keeps a thing; empty for other expressions."""
+    if isinstance(node, ast.Subscript):
+        part = node.slice
+        is_text = isinstance(part, ast.Constant) and isinstance(part.value, str)
+        return str(part.value) if is_text and isinstance(part, ast.Constant) else ""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+        return node.attr if node.value.attr == "state" else ""
+    return ""
 
 
 def walk_scope(node: ast.AST) -> Iterator[ast.AST]:

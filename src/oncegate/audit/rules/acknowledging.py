@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
 from oncegate.audit.entries.find import ModuleEntries
+from oncegate.audit.flow.calls import bound_value
 from oncegate.audit.flow.events import CodeEvent, Kind, Path
+from oncegate.audit.project.scope import Scope
 from oncegate.audit.rules.view import Draft, View, is_after_error, short
 
 _WORK = frozenset({Kind.EFFECT, Kind.WRITE})
@@ -22,7 +25,7 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
                 if work is not None:
                     done.add(id(event.node))
                     text = f"acknowledged before the work is durable: {short(event)} comes before {short(work)}"
-                    yield Draft("OG007", event.node, event.scope, text, short(event), event.via)
+                    yield _where_they_part(event, work, text)
             elif event.kind is Kind.SPAWN and id(event.node) not in done and _waits_for_answer(view):
                 work = next(
                     (one for one in path.events[position:] if one.kind in _WORK and "spawned" in one.flags),
@@ -36,12 +39,20 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
         yield Draft("OG007", setting.node, setting.scope, setting.message, setting.message)
 
 
+def _where_they_part(event: CodeEvent, work: CodeEvent, text: str) -> Draft:
+    """The early acknowledgement, in the function that decides about the order."""
+    for depth, (scope, call) in enumerate(event.via):
+        if depth >= len(work.via) or work.via[depth][1] is not call:
+            return Draft("OG007", call, scope, text, short(event), event.via[:depth])
+    return Draft("OG007", event.node, event.scope, text, short(event), event.via)
+
+
 def _work_after(path: Path, position: int) -> CodeEvent | None:
     if is_after_error(path, position):
         return None
     for at in range(position + 1, len(path.events)):
         event = path.events[at]
-        if event.kind in _WORK and not is_after_error(path, at):
+        if (event.kind in _WORK or "work" in event.flags) and not is_after_error(path, at):
             return event
     return None
 
@@ -51,13 +62,18 @@ def _waits_for_answer(view: View) -> bool:
     if view.handler.kind == "message":
         return True
     words = f"{view.handler.unit.qualname} {view.handler.unit.module.name}"
-    words += " ".join(
-        str(getattr(part, "value", ""))
-        for node in view.handler.unit.node.decorator_list
-        for part in getattr(node, "args", ())
-    )
+    scope = Scope(view.index, view.handler.unit.module, None)
+    for node in view.handler.unit.node.decorator_list:
+        words += f" {ast.unparse(node)}"
+        owner = (
+            node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        )
+        made = bound_value(owner, scope) if isinstance(owner, ast.Name) else None
+        words += f" {ast.unparse(made[0])}" if made else ""
     return view.handler.kind == "http" and bool(
-        re.search(r"hook|callback|notif|event|ipn|inbound|receive", words, re.IGNORECASE)
+        re.search(
+            r"hook|callback|notif|event|ipn|inbound|receive|status_code=202|ACCEPTED", words, re.IGNORECASE
+        )
     )
 
 

@@ -128,6 +128,8 @@ def _member(node: ast.expr, name: str, base: ast.expr, key: KeyExpr) -> Iterator
         _TRANSPORT.match(name) and (name.lower() != "offset" or not is_payload(base, key))
     ):
         yield Atom(Part.TRANSPORT, name, node, scope)
+    elif text.endswith("metadata.sequence") or (name in ("sequence", "seq") and text.endswith("metadata")):
+        yield Atom(Part.TRANSPORT, f"sequence.{name}", node, scope)
     elif _RECEIVED.match(name) and not is_payload(base, key):
         yield Atom(Part.CLOCK, name, node, scope)
     elif _RETRIES.match(name) and re.search(r"request|state|retry|ctx|context|job|statistics", text):
@@ -208,6 +210,9 @@ def _returned(unit: FunctionUnit, node: ast.Call, key: KeyExpr, depth: int) -> I
         for name, one in arguments_of(unit, node, key.scope).items()
     }
     scope = key.scope.within(unit)
+    if unit.node.args.vararg is not None:
+        for rest in node.args[len(arguments) :]:
+            yield from _parts(rest, KeyExpr(rest, key.scope, key.arguments), depth + 2)
     for one in unit.nodes:
         if isinstance(one, ast.Return) and one.value is not None:
             yield from _parts(one.value, KeyExpr(one.value, scope, arguments), depth + 2)

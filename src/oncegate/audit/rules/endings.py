@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from oncegate.audit.flow.events import CodeEvent, Ending, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Ending, Kind, Path, refers
 from oncegate.audit.flow.special import is_broad
 from oncegate.audit.project.scope import Scope
 from oncegate.audit.rules.view import Draft, Meaning, View, branch_on, failed, first_test, meaning_of, short
@@ -47,7 +47,7 @@ def silent_drops(view: View) -> Iterator[Draft]:
         guard, start, node = drop
         if id(node) in done or not _is_quiet(path, start) or not _works_elsewhere(view, guard):
             continue
-        if _answers(node):
+        if _answers(node) or _has_told(path, guard, start):
             continue
         done.add(id(node))
         scope = next(
@@ -82,7 +82,8 @@ def _drop_of(path: Path) -> tuple[CodeEvent, int, ast.AST] | None:
             ):
                 return None
             handler = path.events[start].node
-            leaving = _leaving(path, start)
+            asked = branch_on(path, position)
+            leaving = _leaving(path, asked if asked is not None and asked > start else start)
             return (
                 event,
                 start,
@@ -132,6 +133,16 @@ def _is_quiet(path: Path, start: int) -> bool:
         elif event.kind not in _QUIET:
             return False
     return True
+
+
+def _has_told(path: Path, guard: CodeEvent, start: int) -> bool:
+    """Whether a helper has logged in a branch on the guard's result, before its caller branches again."""
+    return any(
+        event.kind is Kind.LOG
+        and isinstance(event.origin, ast.If)
+        and refers(CodeEvent(Kind.TEST, event.origin.test, event.scope), guard)
+        for event in path.events[:start]
+    )
 
 
 def _called(event: CodeEvent) -> str:
@@ -255,11 +266,24 @@ def _unacknowledged(view: View) -> Iterator[Draft]:
         )
 
 
+def _has_no_message(path: Path) -> bool:
+    """Whether a path ends because nothing came: `if method is None: continue`."""
+    if any(one.kind not in _QUIET | {Kind.LOG, Kind.OTHER} for one in path.events):
+        return False
+    tests = [one for one in path.events if one.kind is Kind.TEST]
+    return any(
+        (meaning_of(one.node) if one.polarity else meaning_of(one.node).flipped()) is Meaning.ABSENT
+        for one in tests
+    )
+
+
 def _stuck(view: View, path: Path, done: set[int]) -> Iterator[Draft]:
     """RabbitMQ keeps a message that is neither acknowledged nor given back until the channel closes."""
     if path.ending is Ending.RAISE or any(
         one.kind in (Kind.ACK, Kind.NACK, Kind.DYNAMIC, Kind.SPAWN) for one in path.events
     ):
+        return
+    if _has_no_message(path):
         return
     caught = next((one for one in reversed(path.events) if one.kind is Kind.CAUGHT), None)
     node = caught.node if caught is not None else path.node

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.events import CodeEvent, Keyed, Kind, Path
 from oncegate.audit.project.scope import Scope, last_name
-from oncegate.audit.rules.atoms import Part, describe, wrong_parts
+from oncegate.audit.rules.atoms import Atom, Part, describe, wrong_parts
 from oncegate.audit.rules.view import Draft, View, branch_on, dedupe_test, short
 from oncegate.audit.values import SourcePlace, TextEdit
 
@@ -18,11 +18,7 @@ def transport_keys(view: View) -> Iterator[Draft]:
     done: set[int] = set()
     for path in view.paths:
         for position, event in enumerate(path.events):
-            if (
-                event.key is None
-                or id(event.node) in done
-                or event.kind not in (Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.EFFECT)
-            ):
+            if event.key is None or event.kind not in (Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.EFFECT):
                 continue
             if (
                 event.kind is Kind.CHECK
@@ -34,28 +30,37 @@ def transport_keys(view: View) -> Iterator[Draft]:
             if event.kind is Kind.EFFECT:
                 atoms = [atom for atom in atoms if atom.part is Part.TRANSPORT]
             if atoms:
-                done.add(id(event.node))
-                yield Draft(
-                    "OG002",
-                    event.node,
-                    event.scope,
-                    f"key made of transport parts: {describe(atoms)}",
-                    short(event),
-                    event.via,
-                )
+                node, scope, via = _where_made(event, atoms)
+                if id(node) not in done:
+                    done.add(id(node))
+                    text = f"key made of transport parts: {describe(atoms)}"
+                    yield Draft("OG002", node, scope, text, short(event), via)
 
 
 def fresh_keys(view: View) -> Iterator[Draft]:
     """OG012: an idempotency key that is made for each attempt."""
     done: set[int] = set()
     for _, _, event in view.occurrences(Kind.EFFECT):
-        if event.key is None or id(event.node) in done:
+        if event.key is None:
             continue
         atoms = [atom for atom in wrong_parts(event.key) if atom.part is not Part.TRANSPORT]
-        if atoms and not _is_stored(event, view):
-            done.add(id(event.node))
+        node, scope, via = _where_made(event, atoms)
+        if atoms and id(node) not in done and not _is_stored(event, view):
+            done.add(id(node))
             text = f"new idempotency key for each attempt: {describe(atoms)}"
-            yield Draft("OG012", event.node, event.scope, text, short(event), event.via)
+            yield Draft("OG012", node, scope, text, short(event), via)
+
+
+def _where_made(
+    event: CodeEvent, atoms: list[Atom]
+) -> tuple[ast.AST, Scope, tuple[tuple[Scope, ast.Call], ...]]:
+    """The call that passes a wrong key: in the function that makes the key, not in a helper that all share."""
+    functions = {atom.scope.function for atom in atoms}
+    if event.scope.function not in functions:
+        for position, (scope, call) in enumerate(event.via):
+            if scope.function in functions:
+                return call, scope, event.via[:position]
+    return event.node, event.scope, event.via
 
 
 def _is_stored(event: CodeEvent, view: View) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from oncegate.audit.flow.calls import CallInfo, number_of
 from oncegate.audit.flow.events import CodeEvent, Keyed, Kind, Path
 from oncegate.audit.project.scope import Scope
+from oncegate.audit.rules.atoms import wrong_parts
 from oncegate.audit.rules.view import (
     Draft,
     Guard,
@@ -171,7 +172,8 @@ def time_windows(view: View) -> Iterator[Draft]:
         event = group[0][2]
         if "deduplicates" in event.flags and event.library == "AWS" and "start_execution" not in event.what:
             guards = {guard_before(path, position) for path, position, _ in group}
-            if guards == {Guard.NONE} and not view.handler.is_gated:
+            is_fresh = event.key is not None and bool(wrong_parts(event.key))
+            if guards == {Guard.NONE} and not view.handler.is_gated and not is_fresh:
                 text = f"a FIFO queue recognises repeats for five minutes only: {short(event)}"
                 yield Draft("OG003", event.node, event.scope, text, short(event), event.via)
 
@@ -204,11 +206,13 @@ def _is_dedupe(view: View, path: Path, position: int) -> bool:
             one.kind is Kind.TEST and _contains(one, event) for one in path.events[position:]
         ) and _has_memory(view)
     if event.kind is Kind.MARK:
-        return any(
-            one.kind in (Kind.CHECK, Kind.RESERVE)
-            and (one.library, one.subject) == (event.library, event.subject)
+        asked = [
+            one
             for one in path.events
-        )
+            if one.kind in (Kind.CHECK, Kind.RESERVE)
+            and (one.library, one.subject) == (event.library, event.subject)
+        ]
+        return bool(asked) and not any(one.window for one in asked)
     if event.kind is Kind.CHECK:
         return branch_on(path, position) is not None or bool(failed(path, position, len(path.events)))
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from oncegate.audit.flow.calls import text_of
+from oncegate.audit.flow.calls import bound_value, text_of
 from oncegate.audit.project.scope import Scope, last_name, spelled
 from oncegate.audit.project.units import FunctionUnit
 from oncegate.audit.rules.view import Draft, View
@@ -20,6 +20,7 @@ _AWARE = (
     "make_aware",
     "ensure_utc",
     "is_naive",
+    "default_timezone",
     "fold",
 )
 
@@ -75,7 +76,7 @@ def _fault(
 ) -> tuple[str, list[TextEdit]]:
     name, dotted = last_name(node.func), scope.dotted(node.func) or ""
     is_datetime = "datetime" in dotted or dotted.startswith("dt.")
-    if not is_datetime and name not in ("parse", "mktime", "isoparse"):
+    if not is_datetime and name not in ("parse", "mktime", "isoparse", "parse_datetime"):
         return "", []
     if name in ("utcnow", "utcfromtimestamp"):
         return f"datetime.{name}() has no offset", _aware_edit(node, unit, name)
@@ -105,6 +106,8 @@ def _fault(
             if "%z" not in pattern and pattern
             else ("", [])
         )
+    if name == "parse_datetime" and "dateparse" in dotted and not _is_made_aware(node, nodes, scope):
+        return "parse_datetime() accepts a time without an offset, and nothing checks it", []
     if name in ("parse", "isoparse") and "dateutil" in dotted and not _is_made_aware(node, nodes, scope):
         return "dateutil accepts a time without an offset, and nothing checks it", []
     if dotted == "time.mktime":
@@ -139,7 +142,8 @@ def _is_made_aware(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:
             )
             direct = any(part is node for part in one.args)
             if (takes or direct) and any(
-                word in last_name(one.func).lower() for word in ("aware", "utc", "offset", "zone", "tz")
+                word in last_name(one.func).lower()
+                for word in ("aware", "naive", "utc", "offset", "zone", "tz")
             ):
                 return True
             if (
@@ -161,17 +165,41 @@ def _is_ambiguous(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:
         for one in nodes
     ):
         return False
+    names = _held_by(node, nodes)
     for one in nodes:
-        if (
-            isinstance(one, ast.Call)
-            and last_name(one.func) == "replace"
-            and any(part is node for part in ast.walk(one.func))
+        if not isinstance(one, ast.Call):
+            continue
+        zone = None
+        if last_name(one.func) == "replace" and (
+            any(part is node for part in ast.walk(one.func)) or spelled(one.func).rsplit(".", 1)[0] in names
         ):
             zone = next((key.value for key in one.keywords if key.arg == "tzinfo"), None)
-            if isinstance(zone, ast.Call) and last_name(zone.func) in ("ZoneInfo", "gettz") and zone.args:
-                text = text_of(zone.args[0], scope)
-                return bool(text) and "UTC" not in text.upper() and text.upper() not in ("GMT", "ETC/GMT")
+        elif last_name(one.func) == "localize" and one.args and isinstance(one.func, ast.Attribute):
+            if one.args[0] is node or spelled(one.args[0]) in names:
+                zone = one.func.value
+        if zone is not None and _changes(zone, scope):
+            return True
     return False
+
+
+def _held_by(node: ast.Call, nodes: list[ast.AST]) -> set[str]:
+    """The names that hold what a call gives."""
+    return {
+        spelled(target)
+        for one in nodes
+        if isinstance(one, ast.Assign) and one.value is node
+        for target in one.targets
+    }
+
+
+def _changes(zone: ast.expr, scope: Scope) -> bool:
+    """Whether the offset of a zone changes in the course of a year."""
+    value = bound_value(zone, scope) if isinstance(zone, ast.Name | ast.Attribute) else None
+    made = value[0] if value else zone
+    if not isinstance(made, ast.Call) or last_name(made.func) not in ("ZoneInfo", "gettz", "timezone"):
+        return False
+    text = text_of(made.args[0], scope) if made.args else ""
+    return bool(text) and "UTC" not in text.upper() and text.upper() not in ("GMT", "ETC/GMT")
 
 
 def _argument_has_zone(node: ast.Call, scope: Scope) -> bool:

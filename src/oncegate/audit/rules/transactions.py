@@ -45,7 +45,7 @@ def _is_key(event: CodeEvent) -> bool:
     return (
         is_insert
         and event.library in ("sql", "sqlalchemy", "orm", "django")
-        and surely_holds_keys(event.subject)
+        and (surely_holds_keys(event.subject) or "keys" in event.flags)
     )
 
 

@@ -142,19 +142,36 @@ def guard_before(path: Path, before: int) -> Guard:
                 return Guard.RESERVED
         elif event.kind is Kind.MARK and "pending" in event.flags:
             pending = True
-        elif event.kind in (Kind.FLUSH, Kind.COMMIT) and pending and not failed(path, position, before):
+        elif (
+            event.kind in (Kind.FLUSH, Kind.COMMIT, Kind.END)
+            and pending
+            and not failed(path, position, before)
+        ):
             return Guard.RESERVED
         elif event.kind is Kind.LOCK:
             is_locked = True
         elif event.kind is Kind.CHECK and dedupe_test(path, position, before) is not None:
-            if event.in_memory and any(
-                one.kind is Kind.MARK and one.in_memory for one in path.events[position:before]
+            if (
+                event.in_memory
+                and not event.window
+                and any(one.kind is Kind.MARK and one.in_memory for one in path.events[position:before])
             ):
                 continue
             found = Guard.RESERVED if is_locked and event.library != "attribute" else Guard.CHECKED
             if is_locked:
                 return Guard.LOCKED
-    return Guard.LOCKED if is_locked and found is Guard.NONE else found
+    if is_locked and found is Guard.NONE and _asks_under_lock(path, before):
+        return Guard.LOCKED
+    return found
+
+
+def _asks_under_lock(path: Path, before: int) -> bool:
+    """Whether anything is asked once a lock is held; a lock alone lets the next delivery pass."""
+    start = next((at for at, event in enumerate(path.events) if event.kind is Kind.LOCK), before)
+    first = path.events[start] if start < before else None
+    if first is not None and first.library in ("sql", "sqlalchemy", "django", "orm"):
+        return True
+    return any(event.kind is Kind.TEST for event in path.events[start:before])
 
 
 def is_enforced(path: Path, position: int, before: int) -> bool:

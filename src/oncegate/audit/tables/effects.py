@@ -88,6 +88,19 @@ def _http(call: CallInfo) -> Outside | None:
     return Outside("HTTP", api_by_url(url))
 
 
+def is_idempotent_call(call: CallInfo) -> bool:
+    """Whether a call acts by PUT or DELETE: safe to repeat, but work that an acknowledgement waits for."""
+    method = call.method
+    if method == "request":
+        method = call.literal(0, "method").lower()
+    if method not in ("put", "delete") or call.has_project_owner:
+        return False
+    has_url = call.literal(0, "url").startswith(("http", "/"))
+    return call.package in HTTP_PACKAGES or (
+        not call.package and bool(_HTTP_RECEIVER.match(call.receiver_name)) and has_url
+    )
+
+
 def _urlopen(call: CallInfo) -> Outside | None:
     from oncegate.audit.flow.calls import bound_value
 

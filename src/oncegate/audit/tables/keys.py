@@ -81,6 +81,11 @@ def _in_mapping(node: ast.expr, scope: Scope, depth: int = 0) -> ast.expr | bool
         return next(
             (side for side in sides if isinstance(side, ast.expr)), None if None in sides else False
         )
+    if isinstance(node, ast.IfExp):
+        sides = [_in_mapping(side, scope, depth + 1) for side in (node.body, node.orelse)]
+        return next(
+            (side for side in sides if isinstance(side, ast.expr)), None if None in sides else False
+        )
     if isinstance(node, ast.Name):
         stored = _stored(node.id, scope)
         if stored is not None:

@@ -9,6 +9,7 @@ from typing import Final
 from oncegate.audit.flow.calls import CallInfo, bound_value, number_of, text_of, words_of
 from oncegate.audit.flow.events import CodeEvent, KeyExpr, Kind
 from oncegate.audit.project.scope import last_name, spelled
+from oncegate.audit.project.units import ClassUnit
 
 WINDOW_SECONDS_MIN: Final = 7 * 86_400
 
@@ -21,6 +22,30 @@ def make(kind: Kind, call: CallInfo, **facts: object) -> CodeEvent:
 def key_expr(node: ast.expr | None, call: CallInfo) -> KeyExpr | None:
     """An expression as the key of an event."""
     return KeyExpr(node, call.scope) if node is not None else None
+
+
+_UNIQUE_NAME: Final = re.compile(
+    r"^((event|message|delivery|webhook|notification|msg|idempotency|dedup\w*|provider_event|source_event)_?(id|key|uid|uuid)"
+    r"|key|idempotency\w*|dedup\w*)$"
+)
+
+
+def is_key_model(node: ast.expr, call: CallInfo) -> bool:
+    """Whether a model of the project has a unique column for the id of an event."""
+    model = call.scope.unit(node)
+    for statement in model.node.body if isinstance(model, ClassUnit) else ():
+        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+        if not isinstance(value, ast.Call) or not any(
+            one.arg in ("unique", "primary_key")
+            and isinstance(one.value, ast.Constant)
+            and one.value.value is True
+            for one in value.keywords
+        ):
+            continue
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target  # type: ignore[union-attr]
+        if _UNIQUE_NAME.match(last_name(target)):
+            return True
+    return False
 
 
 def resolved(node: ast.expr, call: CallInfo) -> ast.expr:

@@ -12,6 +12,7 @@ from oncegate.audit.project.scope import last_name, spelled
 from oncegate.audit.tables.making import (
     compared,
     inserted,
+    is_key_model,
     is_relative,
     key_expr,
     make,
@@ -66,6 +67,16 @@ def _manager(call: CallInfo) -> str:
     return text.split(".objects")[0].rsplit(".", 1)[-1] if ".objects" in text else ""
 
 
+def _model_node(call: CallInfo) -> ast.expr:
+    node: ast.expr = call.node.func
+    while isinstance(node, ast.Attribute | ast.Call):
+        below = node.value if isinstance(node, ast.Attribute) else node.func
+        if isinstance(node, ast.Attribute) and node.attr == "objects":
+            return below
+        node = below
+    return node
+
+
 def django_event(call: CallInfo) -> CodeEvent | None:
     """A call to a manager or a row of Django."""
     model = _manager(call)
@@ -77,8 +88,9 @@ def django_event(call: CallInfo) -> CodeEvent | None:
         return make(Kind.RESERVE, call, subject=model, key=made, by_result=True, library="django")
     if call.method in ("create", "acreate", "bulk_create"):
         ignores = call.keyword("ignore_conflicts") is not None
-        kind = Kind.RESERVE if holds_keys(model) or ignores else Kind.WRITE
-        flags = frozenset({"insert"})
+        keeps = is_key_model(_model_node(call), call)
+        kind = Kind.RESERVE if holds_keys(model) or keeps or ignores else Kind.WRITE
+        flags = frozenset({"insert", "keys"} if keeps else {"insert"})
         return make(kind, call, subject=model, key=made, by_result=ignores, library="django", flags=flags)
     if "select_for_update" in words_of(call.node.func) or call.method == "select_for_update":
         return make(Kind.LOCK, call, subject=model, library="django")
@@ -142,6 +154,8 @@ def _queried(call: CallInfo) -> str:
     for one in ast.walk(call.node):
         if isinstance(one, ast.Call) and last_name(one.func) == "query" and one.args:
             return spelled(one.args[0]).split(".")[0]
+        if isinstance(one, ast.Attribute) and one.attr == "query" and isinstance(one.value, ast.Name):
+            return one.value.id
     return ""
 
 
@@ -151,14 +165,15 @@ def _added(call: CallInfo) -> CodeEvent:
         node = node.elts[0]
     made = last_name(node.func) if isinstance(node, ast.Call) else spelled(node)
     keyed = node.keywords[0].value if isinstance(node, ast.Call) and node.keywords else None
-    if holds_keys(made):
+    keeps = isinstance(node, ast.Call) and is_key_model(node.func, call)
+    if holds_keys(made) or keeps:
         return make(
             Kind.MARK,
             call,
             subject=made,
             library="orm",
             key=key_expr(keyed, call),
-            flags=frozenset({"pending", "insert"}),
+            flags=frozenset({"pending", "insert", "keys"} if keeps else {"pending", "insert"}),
         )
     flags = frozenset({"insert", "pending"}) if call.method != "merge" else frozenset({"pending"})
     return make(Kind.WRITE, call, subject=made, library="orm", flags=flags)

@@ -75,6 +75,7 @@ class Sql(Struct, frozen=True):
     window: bool = False
     relative: bool = False
     locks: bool = False
+    is_key_alone: bool = False
 
     @property
     def is_dedupe(self) -> bool:
@@ -119,7 +120,8 @@ def read_sql(text: str) -> Sql | None:
 def _insert(first: str, body: str, name: str) -> Sql:
     lowered = " ".join(body.lower().split())
     if "do nothing" in lowered or re.match(r"insert (or )?ignore", lowered):
-        return Sql(SqlKind.RESERVE, name)
+        columns = re.search(r"\(([^)]*)\)\s*values", lowered)
+        return Sql(SqlKind.RESERVE, name, is_key_alone=bool(columns) and "," not in columns[1])
     if "where not exists" in lowered:
         return Sql(SqlKind.RESERVE, name)
     if "xmax" in lowered:

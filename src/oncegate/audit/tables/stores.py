@@ -10,7 +10,7 @@ from oncegate.audit.flow.events import CodeEvent, Kind
 from oncegate.audit.tables.key_stores import dynamo_event, memory_event, mongo_event, redis_event
 from oncegate.audit.tables.making import key_expr, make, window_in
 from oncegate.audit.tables.orms import django_event, expression_event, sqlalchemy_event
-from oncegate.audit.tables.sql import Sql, SqlKind, read_sql
+from oncegate.audit.tables.sql import Sql, SqlKind, read_sql, surely_holds_keys
 
 _SQL_METHODS: Final = frozenset(
     {
@@ -66,7 +66,8 @@ def sql_event(call: CallInfo, statement: Sql, key: ast.expr | None) -> CodeEvent
     table, made = statement.table, key_expr(key, call)
     if statement.kind in (SqlKind.RESERVE, SqlKind.CAS):
         return make(Kind.RESERVE, call, subject=table, key=made if statement.kind is SqlKind.RESERVE else None, by_result=True,
-                    is_relative=statement.relative, library="sql")  # fmt: skip
+                    is_relative=statement.relative, library="sql",
+                    flags=frozenset({"keys"} if statement.is_key_alone else ()))  # fmt: skip
     if statement.kind is SqlKind.INSERT and statement.is_dedupe:
         return make(Kind.RESERVE, call, subject=table, key=made, library="sql")
     if statement.kind is SqlKind.SELECT:
@@ -79,7 +80,8 @@ def sql_event(call: CallInfo, statement: Sql, key: ast.expr | None) -> CodeEvent
     }  # fmt: skip
     if statement.kind in plain:
         return make(plain[statement.kind], call, library="sql")
-    kind = Kind.MARK if statement.is_dedupe and statement.kind is not SqlKind.DELETE else Kind.WRITE
+    notes = surely_holds_keys(table) if statement.kind is SqlKind.UPDATE else statement.is_dedupe
+    kind = Kind.MARK if notes and statement.kind is not SqlKind.DELETE else Kind.WRITE
     flags = frozenset({"insert"}) if statement.kind is SqlKind.INSERT else frozenset()
     return make(
         kind, call, subject=table, is_relative=statement.relative, library="sql", flags=flags, key=made

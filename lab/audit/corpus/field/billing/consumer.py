@@ -32,7 +32,7 @@ class BillingConsumer:
         async with message.process(requeue=True):
             payload = json.loads(message.body)
             logger.info("charging order %s", payload["order_id"])
-            await self._gateway.charge(payload["order_id"], payload["total_cents"])
+            await self._gateway.charge(payload["order_id"], payload["total_cents"])  # bad: OG001
 
 
 class RefundConsumer:
@@ -45,7 +45,7 @@ class RefundConsumer:
             body = json.loads(message.body)
             charge = await self.gateway.status(body["charge_id"])
             if charge["refundable"]:
-                await self.gateway.refund(body["charge_id"])
+                await self.gateway.refund(body["charge_id"])  # bad: OG001
 
     async def on_card_payment(self, message: AbstractIncomingMessage) -> None:
         async with message.process():
@@ -55,12 +55,12 @@ class RefundConsumer:
     async def on_unkeyed_payment(self, message: AbstractIncomingMessage) -> None:
         async with message.process():
             body = json.loads(message.body)
-            await asyncio.to_thread(self.cards.pay_without_key, body["order_id"], body["total_cents"])
+            await asyncio.to_thread(self.cards.pay_without_key, body["order_id"], body["total_cents"])  # bad: OG001
 
     async def on_payout(self, message: AbstractIncomingMessage) -> None:
         async with message.process():
             body = json.loads(message.body)
-            self.cards.payout(body["account"], body["cents"])
+            self.cards.payout(body["account"], body["cents"])  # bad: OG001
 
 
 async def main() -> None:

@@ -10,4 +10,4 @@ class Mailer:
         self._client.send(Mail("billing@shop.test", to, "Receipt", reference))
 
     def receipt_direct(self, to: str, reference: str) -> None:
-        self._client.send(Mail("billing@shop.test", to, "Receipt", reference))  # bad: OG001
+        self._client.send(Mail("billing@shop.test", to, "Receipt", reference))

@@ -88,7 +88,7 @@ async def stripe_hook_v2(db: Db, mailer: Mail, event: stripe.Event = Depends(ver
     invoice = await db.get(Invoice, event.data.object.id)
     if invoice is None:
         raise HTTPException(404)
-    mailer.receipt_direct(invoice.email, invoice.id)
+    mailer.receipt_direct(invoice.email, invoice.id)  # bad: OG001
     return {"received": True}
 
 

@@ -25,7 +25,7 @@ class IdempotencyStore:
 
     def try_acquire(self, key):
         try:
-            self._table.put_item(Item={"id": key}, ConditionExpression="attribute_not_exists(id)")  # bad: OG002
+            self._table.put_item(Item={"id": key}, ConditionExpression="attribute_not_exists(id)")
             return True
         except ClientError as e:
             if e.response["Error"]["Code"] == "ConditionalCheckFailedException":
@@ -96,7 +96,7 @@ class MessageIdWorker:
         while True:
             batch = self.sqs.receive_message(QueueUrl=QUEUE_URL, WaitTimeSeconds=20)
             for message in batch.get("Messages", []):
-                if not self.store.try_acquire(message["MessageId"]):
+                if not self.store.try_acquire(message["MessageId"]):  # bad: OG002
                     log.info("dup")
                     self.sqs.delete_message(QueueUrl=QUEUE_URL, ReceiptHandle=message["ReceiptHandle"])
                     continue

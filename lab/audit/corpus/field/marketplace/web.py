@@ -60,7 +60,7 @@ def seller_hook(request):
         _, created = ProcessedRequest.objects.get_or_create(event_id=request.data["id"])
         if not created:
             return Response()  # bad: OG006
-        Order.objects.filter(pk=request.data["order"]).update(seen=parse_datetime(request.data["at"]))
+        Order.objects.filter(pk=request.data["order"]).update(seen=parse_datetime(request.data["at"]))  # bad: OG011
     return Response(status=204)
 
 

@@ -40,7 +40,7 @@ class Lead(BaseModel):
 
 @nats_broker.subscriber("leads.created", "crm")
 async def lead_created(lead: Lead, logger=Context()) -> None:
-    await crm.create_contact(lead.email)
+    await crm.create_contact(lead.email)  # bad: OG001
 
 
 @nats_broker.subscriber("leads.claimed", "crm")
@@ -53,7 +53,7 @@ async def lead_claimed(lead: Lead) -> None:  # good: OG001, OG006
 
 @dramatiq.actor(max_retries=3, min_backoff=1000)
 def call_back(lead_id: str, number: str) -> None:
-    phones.dial(number)
+    phones.dial(number)  # bad: OG001
 
 
 @dramatiq.actor
