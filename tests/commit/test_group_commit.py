@@ -232,14 +232,14 @@ def test_loop_never_opens_a_session_itself(bench: Bench) -> None:
 
 
 def test_interrupt_between_the_clock_and_the_commit_keeps_no_turn(bench: Bench) -> None:
-    """Given an interrupt while the time is read; then whoever comes next is answered."""
+    """Given an interrupt while a loop reads the time; then the next caller is answered."""
     clock = Interrupted()
     commits = bench.commits(clock=clock)
     commits.submit(reserve("before"))
     clock.is_due = True
 
     with pytest.raises(KeyboardInterrupt):
-        commits.submit(reserve("interrupted"))
+        asyncio.run(commits.submit_async(reserve("interrupted")))
 
     assert commits.submit(reserve("after")).decision is Decision.RUN
 

@@ -49,11 +49,22 @@ def test_an_event_that_fails_is_undone_alone(shop: Shop, how: str) -> None:
 
 @pytest.mark.parametrize("shop", ["postgres"], indirect=True)
 def test_a_setting_of_one_event_ends_with_it(shop: Shop, how: str) -> None:
-    named = [[(UNDER, (f"T-{n}",)), (WHO, (f"T-{n}",))] for n in range(10)]
-    bare = [[(WHO, ("nobody",))] for _ in range(10)]
-    lone = [[(UNDER, ("lone",))] for _ in range(10)]
-    mixed = [one for three in zip(named, lone, bare, strict=True) for one in three]
+    """Also for events of the same kind, which would be the next in a shared transaction."""
+    hidden = "INSERT INTO tenants (tenant, customer) VALUES (under(?), ?)"  # the function sets it unseen
+    shop.rows(
+        "CREATE OR REPLACE FUNCTION under(t text) RETURNS text LANGUAGE sql"
+        " AS $$ SELECT set_config('app.tenant', t, true) $$"
+    )
+    kinds = [
+        lambda n: [(UNDER, (f"T-{n}",)), (WHO, (f"T-{n}",))],
+        lambda n: [(UNDER, ("lone",))],
+        lambda n: [(WHO, ("nobody",))],
+        lambda n: [("SET LOCAL work_mem = '4MB'", ()), (WHO, ("nobody",))],
+        lambda n: [(hidden, (f"H-{n}", f"H-{n}")), (BOOK, (f"H-{n}",))],
+        lambda n: [(BOOK, (f"N-{n}",)), (WHO, ("nobody",))],
+    ]
+    mixed = [kind(n) for n in range(10) for kind in kinds]
     assert all_run(shop.admit_all(mixed, how))
     found = shop.rows("SELECT tenant, customer FROM tenants WHERE customer <> coalesce(tenant, 'nobody')")
     assert found == []
-    assert shop.rows("SELECT count(*) FROM tenants") == [(20,)]
+    assert shop.rows("SELECT count(*) FROM tenants") == [(50,)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 
 from oncegate import Admission, Verdict
+from oncegate.store.incarnations import Sight
 from tests.support.gates import BOOK, LEASE, Ledger, Style, running, until, wait_for
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
@@ -82,6 +84,26 @@ def test_a_handler_that_fails_after_its_block_lets_repeats_go(booked_ledger: Led
         style.admit(gate, "bookings", EVENT)
     assert not gate.engine._context.value_follows
     assert style.admit(gate, "bookings", EVENT).verdict is Verdict.REPLAY
+
+
+def test_no_value_is_waited_for_under_the_numbers_of_another_ledger(
+    booked_ledger: Ledger, style: Style
+) -> None:
+    """A ledger that went back gives numbers out again: their new owners wait for nothing (I23)."""
+    gate, early = booked_ledger.gate(), []
+
+    def body(event, once):
+        yield style.block(once, (BOOK, ("A", "s-1")))
+        with contextlib.closing(gate.engine.store.connect()) as session:
+            gate.engine.store.incarnations.check(Sight("another", 0), lambda: session)
+        with running(lambda: asyncio.run(gate.admit("bookings", EVENT))) as answers:
+            pass
+        early.extend(answers)
+        return "booked"
+
+    style.register(gate, "bookings", body)
+    assert style.admit(gate, "bookings", EVENT).value == "booked"
+    assert [answer.verdict for answer in early] == [Verdict.REPLAY]
 
 
 @pytest.mark.parametrize("when", ["inside the block", "after the block"])

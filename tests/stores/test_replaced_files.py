@@ -91,6 +91,26 @@ def test_event_that_the_copy_does_not_have_waits_for_a_person_and_is_not_run_aga
     assert record.note.startswith("the ledger went back; effects since ")
 
 
+def test_nothing_runs_while_the_file_is_gone(path: Path) -> None:
+    """What is written into a removed file is lost with it: each unit looks before it writes."""
+    calls: list[str] = []
+    with Gate(store=SqliteStore(path)) as gate:
+
+        @gate.handler("mail", key="{id}")
+        def send(event: dict[str, str]) -> None:
+            calls.append(event["id"])
+
+        gate.admit_sync("mail", {"id": "N-1"})
+        gone = path.rename(path.with_name("gone.db"))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                gate.admit_sync("mail", {"id": "N-2"})
+        gone.rename(path)
+        gate.admit_sync("mail", {"id": "N-2"})
+
+    assert calls == ["N-1", "N-2"]
+
+
 def again_label(path: Path, state: State) -> str:
     with closing(sqlite3.connect(path)) as connection:
         ((label,),) = connection.execute(

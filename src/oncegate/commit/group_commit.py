@@ -103,8 +103,10 @@ class GroupCommit:
         """Runs an operation for a thread and returns its answer once it is durable."""
         self._check_open()
         ticket = Pending(operation)
-        if self._try_alone([ticket], self._clock.ticks_ms()):
-            return ticket.result()  # type: ignore[no-any-return]
+        if self._try_alone([ticket]):
+            if ticket.error is not None:
+                raise ticket.error
+            return ticket.answer  # type: ignore[return-value]
         waiting = ThreadPending(operation)
         if self._own_turns is not self._turns and self._sharing.is_own(operation):
             self._sharing.apart.add([waiting], patient=False)
@@ -141,7 +143,8 @@ class GroupCommit:
             now_ms = self._clock.ticks_ms()
             operation.loop = loop
             ticket = Pending(operation)
-            if watch.may_commit_here(now_ms) and self._try_alone([ticket], now_ms):
+            if watch.may_commit_here(now_ms) and self._try_alone([ticket]):
+                self._note_commit(now_ms)
                 return ticket
         return self._gather(loop, watch)
 
@@ -170,13 +173,12 @@ class GroupCommit:
         self._forget_here(gathering)
         tickets = gathering.tickets
         self._gathered_last = len(tickets)
-        if (
-            len(tickets) == 1
-            and self._may_block_loop()
-            and self._try_alone(tickets, self._clock.ticks_ms())
-        ):
-            deliver(tickets)
-            return
+        if len(tickets) == 1 and self._may_block_loop():
+            started = self._clock.ticks_ms()
+            if self._try_alone(tickets):
+                self._note_commit(started)
+                deliver(tickets)
+                return
         try:
             if self._inline and self._capabilities.is_local and self._capabilities.one_writer:
                 self._write_in_loop(loop, tickets)
@@ -233,6 +235,7 @@ class GroupCommit:
         self._note_commit(started)
 
     def _note_commit(self, started_ms: int) -> None:
+        """Only loops ask how long commits take: a thread that commits for itself need not tell."""
         self._commit_ms += (self._clock.ticks_ms() - started_ms - self._commit_ms) / 8
 
     def hand_over(self, tickets: list[Pending]) -> None:
@@ -248,12 +251,14 @@ class GroupCommit:
         is_local = self._capabilities.is_local
         return is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX and self._units.has_idle
 
-    def _try_alone(self, tickets: list[Pending], now_ms: int) -> bool:
+    def _try_alone(self, tickets: list[Pending]) -> bool:
         """Commits in the caller's own thread if no other thread writes or waits; returns whether it did."""
         if not self._inline or self._writers.waiting:
             return False
         held: list[None] = []
-        turns = self._own_turns if self._sharing.is_own(tickets[0].operation) else self._turns
+        turns = self._own_turns
+        if turns is not self._turns and not self._sharing.is_own(tickets[0].operation):
+            turns = self._turns
         try:
             if not turns.take(held):
                 return False
@@ -263,7 +268,6 @@ class GroupCommit:
         finally:
             if held:
                 turns.give_back(None)
-        self._note_commit(now_ms)
         return True
 
     def _enqueue(self, tickets: list[Pending]) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from sys import get_asyncgen_hooks
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -190,6 +190,9 @@ class TimeoutWatcher:
             self._timer = self.loop.call_later(self._every_seconds, self._check)
 
 
+_AT_ONCE: Final = (False,)
+
+
 class Semaphore:
     """So many may be in at a time.
 
@@ -207,7 +210,10 @@ class Semaphore:
     def take(self, held: list[None], timeout: float = 0.0) -> bool:
         """Takes a place, within the time, and notes it in `held`; False if there is none."""
         try:
-            held.extend(map(self._free.get, (timeout > 0,), (timeout,)))
+            if timeout:
+                held.extend(map(self._free.get, (True,), (timeout,)))
+            else:
+                held.extend(map(self._free.get, _AT_ONCE))
         except queue.Empty:
             return False
         return True

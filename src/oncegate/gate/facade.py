@@ -96,8 +96,7 @@ class GateOnStore(Registration):
         joined = None if tx is None else engine.join(surface, tx)
         if joined is not None and joined.is_async:
             raise UsageError("tx= is async; await gate.admit(…) instead")
-        found = engine.look(surface, event, tenant, joined, context, actor=actor)
-        return found if isinstance(found, Admission) else finish(engine, found)
+        return finish(engine, engine.look(surface, event, tenant, joined, context, actor=actor))
 
     @needs_options
     def once(

@@ -192,11 +192,11 @@ class GateEngine(Recalling):
             arrival = replace(arrival, fingerprint=same)
         if is_asked and (known := replay_from_memory(gate, surface, arrival, False, ticks_ms)) is not None:
             return known
-        until, given = plan.until_ticks, ABSENT
+        until, given, asked_ms = plan.until_ticks, ABSENT, ticks_ms if is_asked else 0
         if (read := read or surface.reader) is not None:
             arrival, given = readable(read, arrival, event)
         flow = self._attempt_flow(
-            surface, arrival, event, joined, is_asked, context=context, until_ticks=until, given=given
+            surface, arrival, event, joined, asked_ms, context=context, until_ticks=until, given=given
         )
         observer = None if is_asked else self._observer
         return flow if observer is None else observed_flow(observer, rule, arrival, now_ms, flow)
@@ -221,7 +221,7 @@ class GateEngine(Recalling):
         arrival: Arrival,
         event: Any,
         joined: Joined | None = None,
-        is_unknown: bool = False,
+        looked_at_ms: int = 0,
         *,
         by_worker: bool = False,
         context: Context | None = None,
@@ -247,7 +247,7 @@ class GateEngine(Recalling):
             event = copied(event)  # what a handler does to its event is no part of the next arrival
         start = HandlerStart(gate, self.driver, event, context, given)
         attempt = ClaimAttempt(
-            surface, arrival, surface.declaring.now, start, by_worker, context, only_records, is_unknown,
+            surface, arrival, surface.declaring.now, start, by_worker, context, only_records, looked_at_ms,
             at_once, until_ticks, from_lane,
         )  # fmt: skip
         if joined is not None:

@@ -113,9 +113,9 @@ class _Face:
 
     def _transaction_to_join(self, given: object) -> object:
         """What was given as `tx=`, else the framework's own open transaction, else None."""
-        ambient = self._gate.ambient
-        is_theirs = given is None and ambient is not None and not self._claim.joined
-        return ambient.open_one(self._claim.surface) if is_theirs and ambient else given
+        if (ambient := self._gate.ambient) is None or given is not None or self._claim.joined:
+            return given
+        return ambient.open_one(self._claim.surface)
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:

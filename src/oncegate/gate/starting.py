@@ -66,12 +66,13 @@ class HandlerStart(Struct, frozen=True):
     ) -> Invoke | None:
         """How the handler is called; None for one that knows nothing of the gate."""
         surface = claim.surface
-        is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
-        where = Where.HERE if is_callers else _CALL
+        where = _CALL
+        if transaction is not None and not isinstance(transaction, OpenTransaction):
+            where = Where.HERE  # the caller's own
         if surface.writes is not None:
             claim.writes += checked(surface.writes(self.event))
         if surface.takes_once:
-            face = AsyncOnce if surface.is_async else Once
-            once = face(self.gate, self.driver, claim, transaction)
-            return Invoke(surface.handler, (given, once), where=where, is_async=surface.is_async)
+            is_async = surface.is_async
+            once = (AsyncOnce if is_async else Once)(self.gate, self.driver, claim, transaction)
+            return Invoke(surface.handler, (given, once), where=where, is_async=is_async)
         return None if transaction is None else Invoke(surface.handler, (given,), where=where)

@@ -122,6 +122,7 @@ class SurfaceRule:
     hold: str | None = field(init=False)
     tries_max: int = field(init=False)  # counted attempts, by the horizon and `attempts_max`
     deaths_max: int = field(init=False)  # workers in a row that may die of one event
+    keep_ms: int = field(init=False, repr=False, compare=False)  # how long a key must be known; see below
     _keep_ms: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -144,6 +145,7 @@ class SurfaceRule:
                 raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
         self._check_retention()
         object.__setattr__(self, "_keep_ms", self._kept())
+        object.__setattr__(self, "keep_ms", self._keep_ms[None])
 
     def _kept(self) -> dict[str | None, int]:
         """How long keys outlive their arrival, by tenant and for all others (None)."""
@@ -153,8 +155,7 @@ class SurfaceRule:
 
     def keep_ms_of(self, tenant: str) -> int:
         """How long after its arrival a key must be known, for a ledger that removes keys by itself."""
-        kept = self._keep_ms
-        return kept[None] if len(kept) == 1 else kept.get(tenant, kept[None])
+        return self.keep_ms if not self.retention_by_partner else self._keep_ms.get(tenant, self.keep_ms)
 
     def _tries_max(self) -> int:
         limit = self.attempts_max

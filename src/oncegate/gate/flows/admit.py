@@ -79,7 +79,9 @@ class ClaimAttempt(Struct, frozen=True):
     by_worker: bool = False
     context: Context | None = None
     only_records: bool = False
-    is_unknown: bool = False  # memory was asked just now, and had no answer
+    looked_at_ms: int = (
+        0  # when memory was asked, by this process's ticks, and had no answer; 0 if it was not
+    )
     at_once: bool = False  # a person asked for it: no wait is obeyed
     until_ticks: int = NEVER  # the ledger's time up to which the key may be relied on
     from_lane: bool = False  # it was accepted before, and is run now
@@ -88,11 +90,11 @@ class ClaimAttempt(Struct, frozen=True):
 def admit_flow(gate: GateContext, attempt: ClaimAttempt) -> Flow[Admission]:
     """Reserves, runs, settles; or says why not."""
     arrival, surface = attempt.arrival, attempt.surface
-    if not attempt.is_unknown and (known := remembered_replay(gate, attempt)) is not None:
+    if not attempt.looked_at_ms and (known := remembered_replay(gate, attempt)) is not None:
         return known
     gate.crashpoints.hit("reserve.before")
-    # A lease counts from before the question, not after.
-    asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
+    # A lease counts from before the question, not after; what was read earlier only makes it shorter.
+    asked_at_ms, began_us = attempt.looked_at_ms or gate.clock.ticks_ms(), gate.clock.elapsed_us()
     wanted = reservation_of(gate, attempt)
     may_park = arrival.quarantine is not None or surface.rule.hold is not None
     if (may_park or surface.caller_retries) and not attempt.by_worker:
@@ -218,7 +220,7 @@ def reservation_of(gate: GateContext, attempt: ClaimAttempt) -> Reservation:
         deaths_max=rule.deaths_max,
         also=arrival.also,
         declared=attempt.declared.text,
-        keep_ms=rule.keep_ms_of(arrival.tenant),
+        keep_ms=rule.keep_ms_of(arrival.tenant) if rule.retention_by_partner else rule.keep_ms,
     )
 
 

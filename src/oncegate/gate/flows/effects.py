@@ -65,19 +65,21 @@ class TwoResources(OutcomeUnknown):
 
 def effect_flow(call: EffectCall) -> Flow[Any]:
     """Runs one effect, or returns what it already did."""
-    key = call.claim.key.step(call.step_name)
-    recorded = call.claim.begin_step(call.step_name)
+    gate, claim, step, at = call.gate, call.claim, call.step_name, call.downstream
+    key = claim.key.step(step)
+    recorded = claim.begin_step(step)
     if recorded is not None and _is_settled(call, recorded):
         if recorded.downstream == THIS_DATABASE:  # a write, which has no result that a call would have
-            refuse_elsewhere(call.claim, call.step_name, call.downstream.name, recorded)
-        if call.claim.resource is None:
-            call.claim.resource = recorded.resource
+            refuse_elsewhere(claim, step, at.name, recorded)
+        if claim.resource is None:
+            claim.resource = recorded.resource
         return recorded_result(recorded, call.callee.codec)
-    if not call.claim.is_first_attempt:
-        refuse_unnamed(call.gate, call.claim, call.step_name, call.downstream.name)
-    _take_turn(call)
+    if not claim.is_first_attempt:
+        refuse_unnamed(gate, claim, step, at.name)
+    if gate.circuits.known or not claim.is_first_attempt:
+        _take_turn(call)
     try:
-        if not call.claim.is_first_attempt:
+        if not claim.is_first_attempt:
             found = yield from _look_before_call(call, recorded)
             if found is not _NOTHING:
                 return found
@@ -85,13 +87,15 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
             yield from _record_start(call, recorded)
         result, passed, started_at_ms = yield from _call(call, key, recorded)
     finally:
-        call.gate.circuits.end(call.downstream.name, call.claim.entry_id)
-    _refuse_second_resource(call, recorded, result)
+        gate.circuits.end(at.name, claim.entry_id)
+    if recorded is not None:
+        _refuse_second_resource(call, recorded, result)
     note_done(call, result, started_at_ms)
-    if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
-        yield from save_steps(call.gate, call.claim)
-    call.gate.crashpoints.hit("step.after")
-    tell_if_not_passed(call.gate, call.claim, call.step_name, call.downstream, passed)
+    if at.is_unrepeatable:  # the only one worth a commit of its own
+        yield from save_steps(gate, claim)
+    gate.crashpoints.hit("step.after")
+    if not passed:
+        tell_if_not_passed(gate, claim, step, at)
     return result
 
 
@@ -134,7 +138,8 @@ def opaque_flow(
         result, passed, _ = yield from _call(call, claim.key.step(OPAQUE_STEP), recorded)
     finally:
         gate.circuits.end(at.name, claim.entry_id)
-    count_if_not_passed(call.gate, claim, OPAQUE_STEP, at, passed)
+    if not passed:
+        count_if_not_passed(gate, claim, OPAQUE_STEP, at)
     return result
 
 
@@ -227,8 +232,7 @@ def _refuse_unclear(call: EffectCall, answer: Any) -> None:
 
 def _refuse_second_resource(call: EffectCall, recorded: StepRecord | None, result: Any) -> None:
     """One key owns one thing (A9): what comes back now is compared with what is on record."""
-    first = None if recorded is None else recorded.resource
-    if first is None:
+    if recorded is None or (first := recorded.resource) is None:
         return
     second = resource_of(result)
     if second is None or first == second:

@@ -92,21 +92,17 @@ def warn_if_keyless(function: Callable[..., Any], downstream: Downstream) -> Non
     )
 
 
-def count_if_not_passed(
-    gate: GateContext, claim: Claim, step_name: str, downstream: Downstream, passed: bool
-) -> bool:
+def count_if_not_passed(gate: GateContext, claim: Claim, step_name: str, downstream: Downstream) -> bool:
     """Counts a call whose downstream was not given the key that it is said to honour (F7)."""
-    if passed or downstream.capability.honours_key_for is None:
+    if downstream.capability.honours_key_for is None:
         return False
     gate.sightings.sent_without_key(claim.surface.rule, step_name, downstream.name)
     return True
 
 
-def tell_if_not_passed(
-    gate: GateContext, claim: Claim, step_name: str, downstream: Downstream, passed: bool
-) -> None:
+def tell_if_not_passed(gate: GateContext, claim: Claim, step_name: str, downstream: Downstream) -> None:
     """Warns besides, once the call is on record."""
-    if not count_if_not_passed(gate, claim, step_name, downstream, passed):
+    if not count_if_not_passed(gate, claim, step_name, downstream):
         return
     warnings.warn(
         f"{step_name} did not take the key that {downstream.name} is declared to honour; "

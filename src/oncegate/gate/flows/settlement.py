@@ -117,14 +117,14 @@ def settlement_of(
     gate: GateContext, claim: Claim, state: State, outcome: bytes | None, reason: str | None
 ) -> Settlement:
     """Puts together everything that ends a claim in one transaction."""
-    ends = gate.ends(state)
+    ends, reserved = state is _COMMITTED or gate.ends(state), claim.reserved
     steps = () if ends else claim.noted()
-    nothing_called = not claim.called and claim.reserved.lapsed_at_ticks > 0
+    nothing_called = not claim.called and reserved.lapsed_at_ticks > 0
     return Settlement(
         claim.entry_id,
         claim.fence,
-        claim.reserved.token,
-        claim.reserved.key,
+        reserved.token,
+        reserved.key,
         state,
         gate.clock.wall_ms(),
         author_of(gate, claim.surface.rule, claim.arrival),
@@ -133,7 +133,7 @@ def settlement_of(
         steps,
         tuple(claim.writes) if state is _COMMITTED else (),
         clear_steps=ends and claim.has_saved_steps,
-        last_call_ticks=claim.reserved.lapsed_at_ticks if nothing_called else None,
+        last_call_ticks=reserved.lapsed_at_ticks if nothing_called else None,
     )
 
 
@@ -274,7 +274,7 @@ def _commit(gate: GateContext, claim: Claim, value: Any, body: bytes) -> Flow[No
         yield from late_flow(gate, claim, value)
         raise ClaimLost(f"{claim.key.text}: another worker holds the key now; nothing was written here")
     claim.committed = True
-    remember(gate, claim, _COMMITTED, outcome, None)
+    remember(gate, claim, _COMMITTED, outcome, None, at_ms=settlement.at_ms)
 
 
 def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[bool]:
@@ -377,22 +377,22 @@ def _answer(claim: Claim, value: Any, body: bytes) -> Admission:
 
 
 def remember(
-    gate: GateContext, claim: Claim, state: State, outcome: bytes | None, reason: str | None
+    gate: GateContext, claim: Claim, state: State, outcome: bytes | None, why: str | None, *, at_ms: int = 0
 ) -> None:
     """Keeps a final outcome in memory for quick replays."""
-    first_at_ms = claim.reserved.received_at_ms
-    again = claim.fence != claim.entry_id
-    known = CachedOutcome(claim.entry_id, state, claim.fingerprint, outcome, reason, first_at_ms, again)
-    if gate.ends(state):
+    if state is _COMMITTED or gate.ends(state):
+        first_at_ms, number = claim.reserved.received_at_ms, claim.entry_id
+        again = claim.fence != number
+        known = CachedOutcome(number, state, claim.fingerprint, outcome, why, first_at_ms, again)
         gate.cache.put(claim.key.digest, known)
     claim.recorded = True
-    keep_in_mind(gate, claim, state)
+    keep_in_mind(gate, claim, state, at_ms)
 
 
-def keep_in_mind(gate: GateContext, claim: Claim, state: State) -> None:
+def keep_in_mind(gate: GateContext, claim: Claim, state: State, at_ms: int = 0) -> None:
     """Keeps an event that was called, in case the ledger loses it."""
     steps = tuple(claim.steps.values()) if claim.steps else ()
-    at_ms = gate.clock.wall_ms()
+    at_ms = at_ms or gate.clock.wall_ms()
     gate.recent.note(
         Settled(claim.surface, claim.arrival, claim.reserved, state, at_ms, claim.resource, steps)
     )

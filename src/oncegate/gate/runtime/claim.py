@@ -41,6 +41,8 @@ class Claim(Struct, eq=False):
     fingerprint: bytes
     entry_id: int
     fence: int
+    is_new: bool = False  # its event has come for the first time, and brought its context itself
+    is_first_attempt: bool = False  # no earlier attempt can have done anything
     declared: Declared | None = None  # what its reservation carried
     past: Any = None  # what is known of earlier attempts, once somebody asks (`gate.recovery`)
     steps: dict[str, StepRecord] = {}
@@ -76,19 +78,9 @@ class Claim(Struct, eq=False):
         return self.reserved.claim
 
     @property
-    def is_new(self) -> bool:
-        """Whether its event has come for the first time, and brought its context itself."""
-        return self.reserved.decision is _RUN
-
-    @property
     def is_deserted(self) -> bool:
         """Whether its task belongs to an event loop that is closed: it can never finish."""
         return self.loop is not None and self.loop.is_closed()
-
-    @property
-    def is_first_attempt(self) -> bool:
-        """Whether no earlier attempt can have done anything."""
-        return self.reserved.decision is _RUN or self.reserved.never_run
 
     @property
     def first_declared(self) -> str | None:
@@ -167,8 +159,11 @@ def claim_of(
     Its key is the one that was judged: downstreams know the event by that.
     """
     key = arrival.key if reserved.judged is None else Key(reserved.judged)
-    held = (reserved.entry_id, reserved.fence)
-    claim = Claim(surface, arrival, key, reserved, arrival.fingerprint, *held, declared)
+    is_new = reserved.decision is _RUN
+    claim = Claim(
+        surface, arrival, key, reserved, arrival.fingerprint, reserved.entry_id, reserved.fence,
+        is_new, is_new or reserved.never_run, declared,
+    )  # fmt: skip
     if reserved.steps:
         claim.steps = {step.name: step for step in reserved.steps}
         claim.has_saved_steps = True

@@ -41,10 +41,9 @@ class Recent:
 
     def note(self, settled: Settled) -> None:
         """Keeps one more."""
-        kept = self._kept
-        kept.append(settled)
-        self._bytes += len(settled.arrival.body)
-        if self._bytes > BODY_BYTES_MAX or len(kept) > RECENT_MAX:
+        self._kept.append(settled)
+        self._bytes = held = self._bytes + len(settled.arrival.body)
+        if held > BODY_BYTES_MAX or len(self._kept) > RECENT_MAX:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:

@@ -136,16 +136,18 @@ class SqliteClaims:
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Inserts all that are new in one sweep, then judges the rest one by one."""
+        if len(wanted) == 1 and not wanted[0].also:
+            (item,) = wanted
+            now = self.now_ticks()
+            number = insert_one(self._cursor, self._names, item, now)
+            if not number:
+                return [self._judge(item, now)]
+            self._check_newer(number, number)
+            return [self._new(number, item, now)]
         if has_alternatives(wanted):
             chosen = by_known_keys(self, wanted)
             return told_apart(wanted, chosen, self.reserve(chosen))
         now = self.now_ticks()
-        if len(wanted) == 1:
-            (item,) = wanted
-            number = insert_one(self._cursor, self._names, item, now)
-            if number:
-                self._check_newer(number, number)
-            return [self._new(number, item, now) if number else self._judge(item, now)]
         first = next_number(self._connection)
         inserted = insert_all(self._connection, self._names, wanted, first, now)
         self._check_newer(first, max(inserted, default=self._highest))
@@ -255,7 +257,8 @@ class SqliteClaims:
         return [self._settle_one(item) for item in settlements]
 
     def _settle_one(self, item: Settlement) -> bool:
-        if not (self._commit(item) if _is_plain(item) else self._end(item)):
+        is_plain = item.state is _COMMITTED and item.reason is None and not item.attempts_given_back
+        if not (self._commit(item) if is_plain else self._end(item)):
             return False
         if item.outcome is not None:
             self._cursor.execute(_OUTCOME, (item.entry_id, bytearray(item.outcome)))
@@ -363,7 +366,7 @@ class SqliteClaims:
         try:
             if len(batches) == 1:
                 for sql, parameters in batches[0]:
-                    self._connection.executemany(sql, (parameters,))
+                    self._cursor.executemany(sql, (parameters,))
                 return
             for sql, group in groupby(in_turn(batches), key=lambda statement: statement[0]):
                 self._connection.executemany(sql, [parameters for _, parameters in group])
@@ -432,8 +435,3 @@ def _settle_row(item: Settlement, now: int) -> tuple[Any, ...]:
     head = (state, item.at_ms, item.reason, item.attempts_given_back)
     retry_at = None if item.busy_ms is None else now + item.busy_ms
     return (*head, lease, final, item.entry_id, item.fence, item.token, retry_at)
-
-
-def _is_plain(item: Settlement) -> bool:
-    """Whether a claim has committed and there is nothing more to say."""
-    return item.state is _COMMITTED and item.reason is None and not item.attempts_given_back

@@ -22,13 +22,15 @@ class Names:
         self._connection = connection
         self.known: dict[str, int] = {}  # read by those who ask for many; others ask `number`
         self._texts: dict[int, str] = {}
-        self._kept_since_ms = -NUMBERS_KEPT_MS
+        self.kept_from_ms = self.kept_until_ms = 0
 
     def expire(self, now_ms: int) -> None:
-        """Drops numbers that were kept for long; asked inside each transaction, before any is used."""
-        if not 0 <= now_ms - self._kept_since_ms < NUMBERS_KEPT_MS:
-            self.known.clear()
-            self._kept_since_ms = now_ms
+        """Drops numbers that were kept for long.
+
+        Each transaction compares its time with these two before it uses any number.
+        """
+        self.known.clear()
+        self.kept_from_ms, self.kept_until_ms = now_ms, now_ms + NUMBERS_KEPT_MS
 
     def number(self, text: str) -> int:
         """Returns a name's number, writing the name if it is new."""

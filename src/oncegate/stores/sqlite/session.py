@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from os import fsencode, stat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, cast
@@ -53,13 +54,20 @@ class SqliteUnit:
     def __enter__(self) -> None:
         """Begins as a writer."""
         session = self._session
-        if (seen := session._seen_as) is not None and identity_of(session._file) != seen:
-            session.refuse_other_file()
+        if session._seen_as is not None:
+            try:  # as `identity_of`, without its tuple
+                found = stat(session._stat_path)  # noqa: PTH116  every unit asks, and a Path costs twice as much
+            except OSError:
+                session.refuse_other_file()
+            if found.st_ino != session._seen_number or found.st_dev != session._seen_device:
+                session.refuse_other_file()
         try:
             if self._wait is not session._waits:
                 session.wait_for_others(self._wait)
             session._cursor.execute("BEGIN IMMEDIATE")
-            session._names.expire(session._clock.ticks_ms())
+            now_ms, names = session._clock.ticks_ms(), session._names
+            if not names.kept_from_ms <= now_ms < names.kept_until_ms:
+                names.expire(now_ms)
         except sqlite3.Error as error:
             raise translate(error, session._path) from error
 
@@ -114,8 +122,8 @@ class SqliteSession(SqliteLedger):
         file: str | None = None,
         incarnations: Incarnations | None = None,
     ) -> None:
-        self._file = file
-        self._seen_as = None if file is None else identity_of(file)
+        self._seen_as, self._stat_path = identity_of(file), fsencode(file or "")
+        self._seen_device, self._seen_number = self._seen_as or (0, 0)
         self._incarnations = incarnations
         self._connection = connection
         self._cursor = connection.cursor()
