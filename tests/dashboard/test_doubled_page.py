@@ -58,6 +58,9 @@ def test_one_change_that_ran_twice_makes_the_page_red_and_counts_in_the_badge(si
     assert link is not None
     pairs = client.get(link[1].removeprefix(client.prefix)).text
     assert 'class="chip page">ran twice<' in pairs
+    assert "1 change ran twice</a>, under two keys, and is not decided." in client.get("/waiting").text
+    nothing = client.get("/waiting?q=no-such-label").text
+    assert ("No entry that waits fits this filter" in nothing, "Nothing waits" in nothing) == (True, False)
     assert (pairs.count("<article"), "PLAN-1" in pairs, "PLAN-2" in pairs) == (1, True, True)
 
 

@@ -76,7 +76,7 @@ def test_without_a_caretaker_a_gauge_says_that_it_has_no_history(stage, gate, cl
 
 
 def test_the_chart_shows_arrivals_of_the_chosen_time_at_their_rate(stage, tmp_path):
-    """A last bucket that is not over is narrower, not lower: no cliff at the end."""
+    """The last moment is counted. A last bucket that is not over is narrower: no cliff at the end."""
     clock = ManualClock()
     gate = Gate(f"sqlite:///{tmp_path / 'steady.db'}", clock=clock)
     gate.handler("orders", key="{id}")(lambda event: None)
@@ -85,7 +85,7 @@ def test_the_chart_shows_arrivals_of_the_chosen_time_at_their_rate(stage, tmp_pa
         gate.admit_sync("orders", {"id": str(number)})
         gate.admit_sync("orders", {"id": str(number)})
         gate.engine.sightings.flush()
-        clock.advance(60)
+        clock.advance(60 if number < 24 else 0.5)
     with stage.showing(gate.dashboard()) as address:
         pages = {name: Client(address).get(f"/?range={name}").text for name in (*RANGES, "nonsense")}
         again = Client(address).get("/?range=6h").text
@@ -97,24 +97,25 @@ def test_the_chart_shows_arrivals_of_the_chosen_time_at_their_rate(stage, tmp_pa
         )
     edge = re.findall(r'<polygon class="new" points="(.*?)"', pages["6h"])[0].split()
     tops = [float(point.partition(",")[2]) for point in edge[: len(edge) // 2]]
-    assert tops[-4:] == [tops[-1]] * 4
-    assert min(tops) == tops[-1]
+    assert max(tops[-4:]) - min(tops[-4:]) <= 12, "five of a hundred events more in a bucket, no cliff"
     assert re.findall("<svg class=.chart.*?</svg>", again) == re.findall(
         "<svg class=.chart.*?</svg>", pages["6h"]
     )
 
 
 def test_a_bucket_that_is_over_is_read_once(gate, clock, monkeypatch):
-    memory, now = ChartMemory(), clock.wall_ms() // 60_000
+    memory, read = ChartMemory(), []
     with gate.engine.store.look() as session:
-        read, real = list[int](), session.tally_sums
-        monkeypatch.setattr(
-            session, "tally_sums", lambda first, last: read.append(first) or real(first, last)
-        )
+        real = session.tally_sums
+
+        def noting(first: int, last: int):
+            read.append(first)
+            return real(first, last)
+
+        monkeypatch.setattr(session, "tally_sums", noting)
         for _ in range(3):
             chart_of(session, memory, clock.wall_ms(), "24h", [])
     assert len(read) <= 49 + 2 * 2
-    assert max(read[49:]) <= now
 
 
 def test_a_curve_leaves_out_what_is_not_known():

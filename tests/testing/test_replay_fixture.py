@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,9 @@ def test_each_way_to_write_is_replayed_on_a_real_database(
 ) -> None:
     """All six, and transactions of the user's own by each library (D7)."""
     recording, shop = boxes(tmp_path), Shop()
-    own = [partial(way, shop=shop) for way, where in JOINED if where == kind]
-    for way in [*WAYS, *own]:
+    ways: list[Callable[[Gate], Any]] = [*WAYS]
+    ways += [partial(way, shop=shop) for way, where in JOINED if where == kind]
+    for way in ways:
         with Gate("sqlite:///never-opened.db") as gate:
             way(gate)
             report = oncegate_replay(gate, recording, setup=[BOOKINGS, shop.use], database=kind)

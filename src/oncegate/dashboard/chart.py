@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -20,6 +21,7 @@ RANGES: Final = {"1h": (60, 2), "6h": (360, 10), "24h": (1_440, 30), "7d": (10_0
 USUAL: Final = "24h"
 WIDTH: Final = 1_000
 HEIGHT: Final = 100
+Span = tuple[int, float]  # the first minute, and the moment of its end
 # From the bottom up; the classes of the style sheet.
 SERIES: Final = (
     ("new", "new"),
@@ -42,18 +44,21 @@ class Chart(Struct, frozen=True):
 def chart_of(
     session: Session, memory: ChartMemory, now_ms: int, chosen: str, marks: Sequence[tuple[int, str, str]]
 ) -> Chart:
-    """The chart up to the last whole minute. `marks` are moments with their class and what they say.
+    """The chart up to this moment. `marks` are moments with their class and what they say.
 
-    Heights are arrivals a minute. A last bucket that is not over is narrower, not lower.
+    Heights are arrivals a minute. A last bucket that is not over is narrower, not lower. One that has just
+    begun belongs to the bucket before it.
     """
     chosen = chosen if chosen in RANGES else USUAL
     length, step = RANGES[chosen]
-    end = now_ms // MINUTE_MS
-    begin = (end - length) // step * step
-    spans = [(first, min(first + step, end)) for first in range(begin, end, step)]
-    buckets = [memory.read(session, first, last, end) for first, last in spans]
-    scale = Scale(begin, end)
-    drawn = [_mark(scale, *one) for one in marks if begin <= one[0] / MINUTE_MS <= end]
+    now = now_ms / MINUTE_MS
+    begin, end = (int(now) - length) // step * step, int(now) + 1
+    firsts = [first for first in range(begin, end, step) if now - first >= step / 5]
+    spans: list[Span] = [*pairwise(firsts), (firsts[-1], now)]
+    buckets = [memory.read(session, first, last, end) for first, last in pairwise(firsts)]
+    buckets.append(memory.read(session, firsts[-1], end, end))
+    scale = Scale(begin, now)
+    drawn = [_mark(scale, *one) for one in marks if begin <= one[0] / MINUTE_MS <= now]
     sums = tuple(sum(bucket[place] for bucket in buckets) for place in range(len(SERIES)))
     legend = tuple((name, words, amount) for (name, words), amount in zip(SERIES, sums, strict=True))
     told = ", ".join(f"{amount} {words}" for _, words, amount in legend)
@@ -62,21 +67,21 @@ def chart_of(
         f' aria-label="Arrivals of the last {chosen}: {told}">{"".join(_areas(buckets, spans, scale))}'
         f"{''.join(drawn)}{''.join(_titles(buckets, spans, scale))}</svg>"
     )
-    return Chart(Markup(svg), legend, begin * MINUTE_MS, end * MINUTE_MS, chosen)
+    return Chart(Markup(svg), legend, begin * MINUTE_MS, now_ms, chosen)
 
 
 class Scale(Struct, frozen=True):
     """Minutes to places from left to right."""
 
-    begin: int
-    end: int
+    begin: float
+    end: float
 
     def x(self, minute: float) -> int:
         """Where a minute is."""
         return round(WIDTH * (minute - self.begin) / (self.end - self.begin))
 
 
-def _areas(buckets: Sequence[Bucket], spans: Sequence[tuple[int, int]], scale: Scale) -> list[str]:
+def _areas(buckets: Sequence[Bucket], spans: Sequence[Span], scale: Scale) -> list[str]:
     """A filled shape for each series, each on top of those below it."""
     lengths = [last - first for first, last in spans]
     top = max(sum(bucket) / length for bucket, length in zip(buckets, lengths, strict=True)) or 1
@@ -91,7 +96,7 @@ def _areas(buckets: Sequence[Bucket], spans: Sequence[tuple[int, int]], scale: S
     return found
 
 
-def _edge(heights: Sequence[float], spans: Sequence[tuple[int, int]], scale: Scale) -> list[str]:
+def _edge(heights: Sequence[float], spans: Sequence[Span], scale: Scale) -> list[str]:
     """The steps of one edge: a bucket is as high from its first minute to its last."""
     ys = [f"{HEIGHT - (HEIGHT - 4) * height:.1f}" for height in heights]
     return [f"{scale.x(minute)},{y}" for y, span in zip(ys, spans, strict=True) for minute in span]
@@ -105,11 +110,11 @@ def _mark(scale: Scale, at_ms: int, name: str, words: str) -> str:
     )
 
 
-def _clock(minute: int) -> str:
-    return utc_text(minute * MINUTE_MS)[11:16]
+def _clock(minute: float) -> str:
+    return utc_text(int(minute * MINUTE_MS))[11:16]
 
 
-def _titles(buckets: Sequence[Bucket], spans: Sequence[tuple[int, int]], scale: Scale) -> list[str]:
+def _titles(buckets: Sequence[Bucket], spans: Sequence[Span], scale: Scale) -> list[str]:
     """What a pointer reads above each bucket in which anything arrived."""
     found = list[str]()
     for bucket, (first, last) in zip(buckets, spans, strict=True):

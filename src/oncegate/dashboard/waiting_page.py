@@ -172,6 +172,7 @@ def _others(session: Session, visit: RequestContext, *, is_shown: bool) -> dict[
         "more_lanes": len(lanes) > PAGE_LANES,
         "pairs": len(pairs[:PAIRS_COUNTED]),
         "more_pairs": len(pairs) > PAIRS_COUNTED,
+        "ran": sum(one.count for one in session.doubled()) if is_whole else 0,
         "seconds": sum(one.findings for one in seconds),
     }
 
