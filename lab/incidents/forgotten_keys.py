@@ -22,7 +22,7 @@ class ForgottenKeys(Incident):
     """A webhook comes again after the store that should know it has forgotten it.
 
     Ids of webhooks were kept for five minutes in one service, for a day in another: long enough for every
-    retry that anybody had seen. Then a dead letter was redriven on Thursday, a provider retried after
+    retry that was ever seen. Then a dead letter was redriven on Thursday, a provider retried after
     eleven days, an auditor replayed January in March, and a sender restored a backup. Each of them granted
     a credit twice. The gate keeps keys for ninety days, prunes older ones every night, and what is older
     than its memory waits for a person instead of passing for new.

@@ -29,7 +29,7 @@ _ACTOR: Final = "oncegate prune"
 _DESCRIPTION = f"""\
 Forget entries of a surface that were received and settled longer ago than an age. Only
 committed and failed entries go, with their payloads, outcomes and steps; whatever still waits
-for something stays, and the log keeps its records. Give an age that is longer than anybody may
+for something stays, and the log keeps its records. Give an age that is longer than a sender may
 send an event again: a forgotten event that comes again is new. An age below
 {RETENTION_FLOOR.days} days is refused.
 

@@ -50,7 +50,7 @@ class BlockedOperations:
         deliver([ticket])
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Waits until every ticket has been told, within the time; tells whether that is so."""
+        """Waits until every operation has its answer, within the time; returns whether that is so."""
         return self._hasty.wait_until_idle(seconds) and self._patient.wait_until_idle(seconds)
 
     def close(self, wait_seconds: float) -> None:

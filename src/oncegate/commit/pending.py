@@ -121,7 +121,7 @@ class LoopBatch:
         return future
 
     def told(self, count: int) -> None:
-        """So many more have been told; after the last it lets go of them, and leaves no garbage."""
+        """So many more have their answer; after the last it drops them, and leaves no garbage."""
         self.left -= count
         if not self.left:
             self.watch.remove(self)
@@ -177,7 +177,7 @@ class TimeoutWatcher:
             self._timer = self.loop.call_later(self._every_seconds, self._check)
 
     def remove(self, gathering: LoopBatch) -> None:
-        """Stops looking after those who have all been told."""
+        """Stops watching batches whose tasks all have their answer."""
         self._waiting.pop(gathering, None)
 
     def _check(self) -> None:

@@ -113,7 +113,7 @@ class Poller:
             self._renew()
 
     def _renew(self) -> None:
-        """A closed socket that a forked process still holds goes on being told; only this ends it."""
+        """A closed socket that a forked process still holds is still reported; only this ends it."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._poll.fileno())
         self._poll.close()

@@ -1,7 +1,7 @@
 """The writer threads: they take what has gathered, as much as one batch may have, and tell who waits.
 
 Only the group commit uses them; how a batch is run, and when its turn has come, it says itself. Must never
-leave anybody untold, or let more wait than can be told in time.
+leave a caller without its answer, or let more wait than can be answered in time.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def _role(sheet: PlanView) -> Role:
 
 
 def _find(jobs: Jobs, session: Session, visit: RequestContext) -> PlanView:
-    """A plan that the visitor may see: of their tenant, or anybody's if they see all tenants."""
+    """A plan that the visitor may see: of their tenant, or any if they see all tenants."""
     sheet = jobs.plans.sheet(session, visit.parts.get("job", ""))
     if sheet is None or visit.tenant not in (None, sheet.tenant):
         raise NotHere(_GONE)

@@ -1,8 +1,8 @@
 """What signing in leaves in the journal: who, when, from where; and how many were refused.
 
-Anybody who reaches the page can be refused as often as they like, so refusals are counted and told when
+A visitor can be refused as often as they like, so refusals are counted and logged when
 their number has doubled: at most some twenty records an hour and process, which tell at least half of
-them. Must never keep a token, and never keep anybody out because the journal cannot be written: in the
+them. Must never keep a token, and never keep an operator out because the journal cannot be written: in the
 night when the disk is full, an operator has to see that.
 """
 

@@ -36,7 +36,7 @@ class Waking:
                 self._waiting.pop(tenant, None)
 
     def wake(self, tenant: str) -> None:
-        """Wakes everybody who waits for the tenant."""
+        """Wakes every reader who waits for the tenant."""
         with self._guard:
             waiting = list(self._waiting.get(tenant, ()))
         for loop, event in waiting:

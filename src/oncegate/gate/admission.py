@@ -22,7 +22,7 @@ ERASED: Final = "its outcome was erased"
 
 
 class Verdict(Enum):
-    """What the gate said to an arrival."""
+    """The gate's decision about an arrival."""
 
     RUN = "run"
     REPLAY = "replay"
@@ -44,7 +44,7 @@ _REASONS: Final = {
 
 
 class Admission(Struct, frozen=True):
-    """A verdict with what belongs to it.
+    """The answer to one arrival: the verdict, and the recorded outcome or the reason.
 
     `value` is what the handler returned, now or when the key was first run; None for an accepted event,
     which runs later, or runs elsewhere already (`on_busy="acknowledge"`). `error` is the recorded final
@@ -81,7 +81,7 @@ class Admission(Struct, frozen=True):
         return None if self.first_seen_ms is None else from_wall_ms(self.first_seen_ms)
 
     def why(self, reason: str | None = None) -> dict[str, Any]:
-        """What an answer says besides: why nothing was run, since when its key is known, a time's skew.
+        """Why nothing was run, since when the key is known, and the skew of the event's time.
 
         Another reason than the verdict's own must be in words of ours: a handler's error may be a secret.
         """

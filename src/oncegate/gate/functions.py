@@ -119,7 +119,7 @@ class Admits(Protocol):
 
 
 class InjectedKey:
-    """The key of a call, which the gate gives; a parameter of this type is in no caller's signature.
+    """The type of a parameter that gets the key of the call from the gate; callers do not pass it.
 
     `str(key)` is its text. It is the function's first parameter, or the first one after `self`.
     """

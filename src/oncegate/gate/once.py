@@ -161,7 +161,7 @@ class AsyncTransaction:
 
 
 class Once(_Face):
-    """What a plain handler is given."""
+    """The tools of a plain handler: effects, steps, writes and the commit of one event."""
 
     def effect(
         self,
@@ -195,7 +195,7 @@ class Once(_Face):
         transact: Sequence[Item] = (),
         tx: object = None,
     ) -> CommitBlock:
-        """Says what belongs to the outcome.
+        """Commits business writes together with the outcome of the event.
 
         `writes`, or `transact` (DynamoDB's TransactWriteItems), are committed with it when the handler
         returns. `with once.commit() as tx:` opens a transaction that commits at the end of the block. `tx=`
@@ -215,7 +215,7 @@ class Once(_Face):
 
 
 class AsyncOnce(_Face):
-    """What an async handler is given."""
+    """The tools of an async handler: effects, steps, writes and the commit of one event."""
 
     __slots__ = ()
 
@@ -286,7 +286,7 @@ class AsyncOnce(_Face):
         transact: Sequence[Item] = (),
         tx: object = None,
     ) -> AsyncCommitBlock:
-        """Says what belongs to the outcome.
+        """Commits business writes together with the outcome of the event.
 
         `writes`, or `transact` (DynamoDB's TransactWriteItems), are committed with it when the handler
         returns. `async with once.commit() as tx:` opens a transaction that commits at the end of the block.

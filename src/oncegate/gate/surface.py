@@ -27,7 +27,7 @@ async def record(event: Any, once: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """Something outside that acts for us, and what it can do about repeats."""
+    """An outside system that an effect calls, and what it can do about repeats."""
 
     name: str
     capability: Capability

@@ -1,1 +1,1 @@
-"""Edges to web frameworks: the `Idempotency-Key` header in front of anybody's own API."""
+"""Edges to web frameworks: the `Idempotency-Key` header in front of a user's own API."""

@@ -1,4 +1,4 @@
-"""How circuits stand, told to everybody: an engine posts changes as notices, lists and pages read them.
+"""How circuits stand, for all processes: an engine posts changes as notices, lists and pages read them.
 
 A circuit belongs to one engine. What is read here is what the engines said last, with how long ago that
 was; nothing is decided by it. An engine that died is not quoted for longer than `SILENCE_MS`.
@@ -149,7 +149,7 @@ def observed(view: CircuitView) -> str:
 
 
 def read_circuits(session: Notices) -> dict[str, CircuitView]:
-    """The circuits that anybody has said something about; a destination that is missing is closed."""
+    """The circuits with a report; a destination that is missing is closed."""
     by_name: dict[str, list[CircuitView]] = {}
     for notice in session.notices(KIND):
         by_name.setdefault(notice.name, []).append(_view(notice))

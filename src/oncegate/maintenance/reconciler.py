@@ -180,7 +180,7 @@ class Reconciler:
     def _stranded(self, session: Session, surfaces: list[str]) -> list[EntryDetail]:
         """Reads what is stranded, page by page; the surface that fills one most is left out of the next.
 
-        Otherwise the keys of one downstream that is down, being the oldest, would hide everybody else's.
+        Otherwise the keys of one downstream that is down, being the oldest, would hide all others.
         """
         limit, left = self._entries_max * LOOKED_PER_ENTRY, list(surfaces)
         found: dict[int, EntryDetail] = {}

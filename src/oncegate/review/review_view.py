@@ -69,7 +69,7 @@ def consequence(verb: Verb, seen: EntryDetail, contest: Contest = NONE) -> str:
         return _releasing(seen, contest)
     kept = "what was done stays done" if seen.steps else "nothing runs"
     if contest.is_later:
-        return f"{kept}; the content stays known, and its sender goes on being told that it conflicts"
+        return f"{kept}; the content stays known, and its sender still gets the conflict"
     return f"{kept}; the key stays known, and every later arrival gets who {verb.past} it and why"
 
 

@@ -16,7 +16,7 @@ _BELOW: Final = f"{PATH}/"
 
 
 class PageMount:
-    """Gives requests below its path to the page, where everybody signs in."""
+    """Gives requests below its path to the page, where every visitor signs in."""
 
     def __init__(self, gate: GateOnStore) -> None:
         self._gate = gate

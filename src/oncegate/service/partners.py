@@ -1,7 +1,7 @@
 """Partners: who may call, for which tenant, in which roles. Tokens are kept as hashes only.
 
 They stand in the ledger's registry, so that every process on the ledger knows the same ones; a change is
-seen by all within `FRESH_MS`. Must never hold, show or log a token, and never let anybody in on what was
+seen by all within `FRESH_MS`. Must never hold, show or log a token, and never let a caller in on what was
 known before the ledger went away.
 """
 

@@ -1,6 +1,6 @@
 """Whose address a request has: the peer's own, unless the peer is a proxy that the settings name.
 
-Anybody can write `X-Forwarded-For`. Its last address was written by the peer itself; those before it only
+Clients can write `X-Forwarded-For`. Its last address was written by the peer itself; those before it only
 count while each one behind them is a trusted proxy. Must never take an address or a scheme from any other
 peer, this machine's own included.
 """

@@ -1,4 +1,4 @@
-"""The signals: for each its name, its limits, what it means and what to do. One list for everybody.
+"""The signals: for each its name, its limits, what it means and what to do. One list for all uses.
 
 The evaluation, the command line, the alert rules and the dashboard are all made from it, so that they
 cannot say different things. Limits are defaults; `Thresholds` changes them for one installation.

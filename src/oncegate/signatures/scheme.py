@@ -1,6 +1,6 @@
 """What every way of checking a request has in common, and its view of a request's headers.
 
-A scheme looks at headers and raw bytes before anybody parses them. Whatever a request holds, it returns
+A scheme looks at headers and raw bytes before they are parsed. Whatever a request holds, it returns
 `Authentic` or raises MalformedRequest (400) or NotAuthentic (401): never anything else.
 """
 

@@ -1,8 +1,8 @@
 """The feed: published events in the order of their commits, read by position, acknowledged by readers.
 
 Each tenant has a feed of its own, and positions in it count 1, 2, 3 … without gaps: they say nothing about
-anybody else. An event gets its position only once it is committed, so a reader that follows positions never
-passes an event that may still commit, and no transaction that stays open holds the others back.
+other tenants. An event gets its position only once it is committed, so a reader that follows positions
+never passes an event that may still commit, and no transaction that stays open holds the others back.
 """
 
 from __future__ import annotations

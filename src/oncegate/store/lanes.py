@@ -252,7 +252,7 @@ class Lanes(Protocol):
         """Records deliveries and moves each lane on by one, where fence and holder are still right.
 
         The next event is ready at once: leased to the next holder if that was asked for and its destination
-        may be worked on, else to be leased by anybody. An old fence or another holder changes nothing.
+        may be worked on, else to be leased by any worker. An old fence or another holder changes nothing.
         """
 
     def fail(self, failures: Sequence[Failure]) -> list[bool]:

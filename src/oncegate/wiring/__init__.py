@@ -209,7 +209,7 @@ class Gate(GateOnStore):
         """The operations page of this gate's ledger, as an ASGI application to be mounted anywhere.
 
         Every visitor may look and none may act: put it behind your own sign-in. With `login`,
-        everybody signs in with a token of `oncegate operators add`, and acts as their role allows.
+        every visitor signs in with a token of `oncegate operators add`, and acts as their role allows.
         """
         try:
             from oncegate.dashboard.application import page_of

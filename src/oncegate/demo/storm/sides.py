@@ -40,7 +40,7 @@ class StormSide(Protocol):
         """Read every booking."""
 
     def recoveries(self) -> Recoveries | None:
-        """Read who finished what killed workers had begun, if anybody keeps account of it."""
+        """Read who finished what killed workers had begun, if there is an account of it."""
 
 
 class UngatedSide:

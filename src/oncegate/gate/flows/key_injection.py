@@ -37,7 +37,7 @@ class KeyNotPassedWarning(UserWarning):
 
 
 class StepNameWarning(UserWarning):
-    """A step is named after its function: with the function's name the step changes."""
+    """A step is named after its function: renaming the function changes the step."""
 
 
 def warn_if_named_after_function(declaring: Declaring, step_name: str) -> None:

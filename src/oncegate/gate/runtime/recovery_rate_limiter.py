@@ -1,7 +1,7 @@
 """How often recoveries may reach a downstream: second calls and questions have a rate.
 
 A reconciler owns one and makes it the current one around each recovery; the effect flow asks it before any
-second call or question. Arrivals are not affected. A downstream that is down rests for everybody: that is
+second call or question. Arrivals are not affected. A downstream that is down rests for all events: that is
 `gate.circuits`. Must never decide whether an effect may be called again, only when.
 """
 

@@ -1,7 +1,7 @@
 """Bodies that were admitted before, told by their bytes: most repeats are the same to the last one.
 
 Such a body need not be read again to know its key and content; whether it is a replay is still the gate's
-to say, and its signature was checked before anybody looks here. Bounded; safe to lose.
+to say, and its signature was checked before any look here. Bounded; safe to lose.
 """
 
 from __future__ import annotations

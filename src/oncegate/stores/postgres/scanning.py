@@ -1,7 +1,7 @@
 """Whether the scan for equal contents can go on: for `oncegate doctor`. Reads only.
 
 The scan looks at no mark that a transaction older than it may still precede. Such a transaction may be
-anybody's on the server, in any database: one that is left open holds the scan up, and says nothing.
+any on the server, in any database: one that is left open holds the scan up, and says nothing.
 """
 
 from __future__ import annotations

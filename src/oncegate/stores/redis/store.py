@@ -100,7 +100,7 @@ class RedisStore:
 
     @property
     def warning(self) -> str:
-        """What everybody who uses this ledger should know, on one line."""
+        """What every user of this ledger should know, on one line."""
         said, facts = self.capabilities, self._facts
         replicas = sum(one.replicas for one in facts)
         failover = "a failover may lose the last records" if said.forgets_on_failover else "no replica"

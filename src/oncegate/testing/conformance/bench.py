@@ -64,7 +64,7 @@ class StoreBench:
         """Returns once every committed record can be read.
 
         Readers of the log and of contents never pass a transaction that may still commit. On a server
-        they share with others, such a transaction may be anybody's: override this to wait for its end.
+        they share with others, such a transaction may be a stranger's: override this to wait for its end.
         """
 
     def setup_method(self) -> None:

@@ -105,7 +105,7 @@ class EmbeddedUnit(SqliteUnit):
 
 
 class EmbeddedSession(SqliteSession):
-    """A session whose commits may get lost or be undone without anybody saying so."""
+    """A session whose commits may get lost or be undone without a report."""
 
     def __init__(
         self, connection: sqlite3.Connection, clock: Clock, fault: Callable[[], CommitFault]
@@ -118,7 +118,7 @@ class EmbeddedSession(SqliteSession):
         return EmbeddedUnit(self, self._fault)
 
     def close(self) -> None:
-        """Nothing: the connection is everybody's."""
+        """Nothing: the connection is shared."""
 
 
 class EmbeddedStore(SqliteStore):

@@ -217,7 +217,7 @@ class SimulatedStore:
         raise UsageError("a simulated ledger has no transactions of users to join")
 
     def exists(self) -> bool:
-        """Whether anybody has connected yet."""
+        """Whether there was a connection yet."""
         return self._ledger.exists
 
     @contextmanager
