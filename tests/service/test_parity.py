@@ -148,8 +148,10 @@ def test_journeys_and_late_replays_are_declared(tmp_path: Path) -> None:
             "b has the tenant other",
         ),
         (
-            '[surfaces.git]\nprovider = "github"\nsecrets = ["$HOOKS"]\ntenant = "t"\n'
-            'routes = {push = "hooks"}\n',
+            (
+                '[surfaces.git]\nprovider = "github"\nsecrets = ["$HOOKS"]\ntenant = "t"\n'
+                'routes = {push = "hooks"}\n'
+            ),
             "does not sign the type",
         ),
     ],
