@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,30 @@ def test_a_stop_gives_the_service_longer_than_it_needs() -> None:
     ]
     assert graces
     assert min(graces) > parse_duration(needed).total_seconds()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_units_are_taken_by_systemd(tmp_path: Path) -> None:
+    """As they are, but for the place of the program; a misspelt setting is a line of its output."""
+    program = shutil.which("true")
+    assert program is not None
+    for name in ("oncegate.service", "oncegate-worker.service"):
+        text = (DEPLOY / name).read_text("utf-8").replace("/opt/oncegate/bin/oncegate", program)
+        (tmp_path / name).write_text(text, "utf-8")
+    units = [str(path) for path in tmp_path.glob("*.service")]
+    told = subprocess.run(
+        ["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False, timeout=60
+    )
+    ours = [line for line in told.stderr.splitlines() if str(tmp_path) in line or "oncegate" in line]
+    assert ours == []
+
+
+def test_the_image_holds_what_it_needs_and_nothing_of_the_clone() -> None:
+    """Each base has a version; the last stage copies the environment and the settings alone."""
+    text = (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    assert not re.findall(r"^(ADD|FROM \S+:latest|FROM [^:\s]+(?:\s|$))", text, re.MULTILINE)
+    _, last = text.rsplit("FROM ", 1)
+    copied = re.findall(r"^COPY (?:--from=build )?(\S+) ", last, re.MULTILINE)
+    assert copied == ["/opt/oncegate", "deploy/oncegate.toml"]
+    left_out = (DEPLOY.parent / ".dockerignore").read_text("utf-8").split()
+    assert {".git", ".venv", "build", "*.db"} <= set(left_out)

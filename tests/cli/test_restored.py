@@ -71,3 +71,26 @@ def test_alarm_ends_when_nothing_waits_any_more(ledger: Path) -> None:
     assert run(ledger, "fence", "--all", "--yes", "--reason", "they were sent") == 0
     assert run(ledger, "close", "--reason", "all decided") == 0
     assert incidents() == 0
+
+
+def test_a_backup_that_is_restored_runs_nothing_before_a_person_says_so(tmp_path: Path) -> None:
+    """Given a restore without any process alive: N-2 has happened, and the ledger does not know it."""
+    path, lost = tmp_path / "ledger.db", tmp_path / "lost.csv"
+    with gate_on(path) as gate:
+        gate.admit_sync("mail", {"id": "N-1"})
+        copy = copied(path)
+        gate.admit_sync("mail", {"id": "N-2"})
+    moved(copy, path)
+
+    words = ("begin", "--since", "1h", "--reason", "backup of 02:00")
+    assert (run(path, *words), run(path, *words)) == (0, 0)
+    with gate_on(path) as gate:
+        assert gate.admit_sync("mail", {"id": "N-2"}).is_paused
+
+    lost.write_text("id\nN-2\n", "utf-8")
+    url = ("--url", f"sqlite:///{path}")
+    assert main(["import", str(lost), "--surface", "mail", *url]) == 0
+    assert main(["surfaces", "switch", "mail", "on", "--reason", "compared", "--yes", *url]) == 0
+    with gate_on(path) as gate:
+        verdicts = [gate.admit_sync("mail", {"id": f"N-{n}"}).verdict.value for n in (1, 2, 3)]
+    assert verdicts == ["replay", "replay", "run"]

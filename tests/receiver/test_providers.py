@@ -131,6 +131,34 @@ def test_stripe_sends_one_event_twice(ledger: Ledger) -> None:
     stripe.WebhookSignature.verify_header(first[1].decode(), first[0]["Stripe-Signature"], SECRET, None)
 
 
+def test_a_type_has_a_surface_of_its_own(ledger: Ledger) -> None:
+    """With its own retention; other types go to the handler without a type; a type must be signed."""
+    gate = ledger.gate()
+    receiver, seen = Receiver.stripe(gate, secrets=[SECRET]), []
+
+    @receiver.handler("invoice.paid", retention="400d")
+    def paid(event: dict[str, Any]) -> None:
+        seen.append("paid")
+
+    event = {"id": "evt_1", "type": "invoice.paid", "data": {}}
+    other = signed_by_stripe(now_s(ledger), {**event, "id": "evt_2", "type": "invoice.sent"})
+    assert receiver.receive_sync(*other).status == 500  # the provider sends it again
+    assert not receiver.is_async
+    others = taking(receiver)
+    answers = [receiver.receive_sync(*signed_by_stripe(now_s(ledger), event)) for _ in range(2)]
+    assert list(map(replayed, answers)) == [False, True]
+    assert not replayed(receiver.receive_sync(*other))
+    assert (seen, [one["type"] for one in others]) == (["paid"], ["invoice.sent"])
+    kept = {one.name: one.rule.retention.days for one in gate.engine.surfaces}
+    assert kept == {"stripe.invoice.paid": 400, "stripe": 90}
+    with pytest.raises(ConfigError, match="is ordered"):
+        Receiver(gate, "lanes", secrets=[WHSEC]).handler("paid")
+    with pytest.raises(ConfigError, match="does not sign the type"):
+        Receiver.github(gate, secrets=[SECRET]).handler("push")
+    with pytest.raises(ConfigError, match="know the type"):
+        Receiver(gate, "hooks", secrets=[WHSEC], ordered=False).handler("paid")
+
+
 @pytest.mark.parametrize("library", ["svix", "standardwebhooks"])
 def test_standard_webhooks_and_svix_have_a_signed_id(ledger: Ledger, library: str) -> None:
     """Signed by their own libraries."""

@@ -147,6 +147,13 @@ def test_journeys_and_late_replays_are_declared(tmp_path: Path) -> None:
             'route_by = "t"\nroutes = {a = "b"}\n[surfaces.b]\nkey = "{id}"\ntenant = "other"\n',
             "b has the tenant other",
         ),
+        (
+            (
+                '[surfaces.git]\nprovider = "github"\nsecrets = ["$HOOKS"]\ntenant = "t"\n'
+                'routes = {push = "hooks"}\n'
+            ),
+            "does not sign the type",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_told_with_its_line(tmp_path: Path, more: str, told: str) -> None:

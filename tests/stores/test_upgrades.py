@@ -125,6 +125,25 @@ def test_version_from_before_refuses_the_newer_ledger(old: OldLedger) -> None:
             work()
 
 
+def test_running_process_of_the_version_before_goes_on_beside_the_new_one(old: OldLedger) -> None:
+    """Given a rolling upgrade: its open connections go on, its events are known to the new version."""
+    runs: list[Any] = []
+    with Gate(old.url) as before:
+        before.handler("bookings", key="{id}")(runs.append)
+        before.admit_sync("bookings", {"id": "2"})
+        old.install_newer()
+        open_store(old.url).migrate()
+        with Gate(old.url) as after:
+            after.handler("bookings", key="{id}")(runs.append)
+            after.admit_sync("bookings", {"id": "3"})
+            old.remove_newer()
+            for number in "1234":
+                before.admit_sync("bookings", {"id": number})
+            for number in "1234":
+                after.admit_sync("bookings", {"id": number})
+    assert [one["id"] for one in runs] == ["2", "3", "4"]
+
+
 def test_record_that_is_older_than_the_tables_is_refused(old: OldLedger) -> None:
     """To apply the migration again could only fail."""
     newer = old.install_newer()

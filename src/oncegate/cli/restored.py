@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -22,12 +23,17 @@ from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_tex
 from oncegate.cli.people import actor_of, speaking
 from oncegate.cli.waiting_filters import add_filters, filter_of, has_filter
 from oncegate.clock import SystemClock
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import ConfigError, RulingRefused
 from oncegate.gate.flows.restore import REASON
 from oncegate.model.decisions import Verb, check_actor, check_reason
 from oncegate.model.escape import visible
+from oncegate.model.identity import KIND as IDENTITY
+from oncegate.model.moments import read_moment
 from oncegate.model.states import State
+from oncegate.model.surface_decisions import SurfaceMode
 from oncegate.review.decisions import EntryDecision
+from oncegate.review.surface_decisions import decide, decided_about, switched_to
 from oncegate.store import Document, DocumentChange, LogKind, Session, Store
 from oncegate.store.incarnations import WENT_BACK
 
@@ -38,6 +44,7 @@ settled and that the ledger has no more. They wait, so that a redelivery does no
 every downstream recognises the key or can be asked, recovery settles them by itself."""
 _EPILOG: Final = """\
 examples:
+  oncegate restored begin --since 2026-11-18T02:00Z --reason "backup of 02:00 restored"
   oncegate restored list
   oncegate restored fence --surface mail --all --reason "the mails went out"
   oncegate restored release 3f9ac2 --reason "the bank has no such payment"
@@ -54,10 +61,29 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(run=print_help_as_error)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    _add_begin(commands)
     _add_list(commands)
     _add_verb(commands, "fence", Verb.REJECT, "keep events from running: their effects stand")
     _add_verb(commands, "release", Verb.APPROVE, "let events run again: their effects do not stand")
     _add_close(commands)
+
+
+def _add_begin(commands: Any) -> None:
+    parser = commands.add_parser(
+        "begin",
+        help="keep a restored ledger from running anything",
+        description="Pause every surface of a ledger that was restored from a backup, before its processes"
+        " start: senders are asked to come again. Bring the keys of what happened since the backup with"
+        " `oncegate import`, then switch each surface on: `oncegate surfaces switch NAME on`.",
+    )
+    parser.add_argument(
+        "--since", required=True, type=read_text, metavar="WHEN",
+        help="since when effects are in doubt: the time of the backup, such as 2026-11-18T02:00Z",
+    )  # fmt: skip
+    _add_who(parser)
+    add_url(parser)
+    add_json(parser)
+    parser.set_defaults(run=run_begin)
 
 
 def _add_list(commands: Any) -> None:
@@ -105,6 +131,28 @@ def _add_who(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as", dest="actor", metavar="NAME", type=read_text, help="who you are (default: your login)"
     )
+
+
+def run_begin(arguments: argparse.Namespace) -> int:
+    """Pauses every surface that is not paused."""
+    store, clock, actor = open_ledger(arguments.url), SystemClock(), check_actor(actor_of(arguments))
+    since = utc(read_moment(arguments.since, clock.wall_ms()))
+    reason = check_reason(f"restored, effects since {since} are in doubt: {arguments.reason}")
+    with reading(store, arguments.url) as session:
+        found = [decided_about(session, one.name) for one in session.documents(IDENTITY)]
+    with closing(GroupCommit(store)) as commits:
+        for one in found:
+            if one.decided.mode is SurfaceMode.PAUSED:
+                continue
+            made = switched_to(one.decided, SurfaceMode.PAUSED, actor, reason, clock.wall_ms())
+            decide(commits, clock, one, made, what=SurfaceMode.PAUSED.value, actor=actor, reason=reason)
+    if arguments.json:
+        print_json({"since": since, "paused": [one.surface for one in found]})
+        return DONE
+    print(f"paused: {', '.join(visible(one.surface) for one in found) or 'no surface is registered'}")
+    tell(f"bring the keys of what happened since {since} (oncegate import), then switch each surface on:")
+    tell("oncegate surfaces switch NAME on --reason WHY")
+    return DONE
 
 
 def run_list(arguments: argparse.Namespace) -> int:

@@ -60,7 +60,8 @@ class Provider(Struct, frozen=True):
     """One provider. `ignore` are fields that differ between two sendings of one event.
 
     `horizon` is how long after its first sending the provider may send an event again, by hand too.
-    `id_header` has an id that no signature covers.
+    `id_header` has an id that no signature covers. `signs_type` is False where one body under another type
+    is the same event.
     """
 
     name: ProviderName
@@ -71,6 +72,7 @@ class Provider(Struct, frozen=True):
     horizon: str | None = None
     id_header: str | None = None
     takes_forms: bool = False
+    signs_type: bool = True
     greeting: Callable[[Any], dict[str, str] | None] = lambda payload: None
 
     def make_scheme(self, secrets: Sequence[str], url: str | None) -> Scheme:
@@ -87,6 +89,15 @@ class Provider(Struct, frozen=True):
         """Raises ConfigError where no header has an id."""
         if trusts_header and self.id_header is None:
             raise ConfigError(f"{self.name.value} signs its ids already; leave trust_id_header= out")
+
+    def check_routing(self, *, trusts_header: bool) -> None:
+        """Raises ConfigError where a recorded request could be sent again as an event of another type."""
+        if not (self.signs_type or trusts_header):
+            raise ConfigError(
+                f"{self.name.value} does not sign the type: a recorded request would run again as another"
+                " one. Tell types apart in the handler, or, where only the provider can reach the address,"
+                " set trust_id_header"
+            )
 
     def is_form(self, headers: Headers) -> bool:
         """Whether a request of this provider is a form."""
@@ -208,6 +219,7 @@ PROVIDERS: Final = {
             _header("x-github-event"),
             horizon="3d",
             id_header="x-github-delivery",
+            signs_type=False,
         ),
         Provider(
             ProviderName.SHOPIFY,

@@ -87,9 +87,15 @@ class Receiver(ProvidersReceivers):
         self._trusts_headers = trust_order_headers
         self._needs_signed_place = False
         self._remembered = LanePositions()
+        self._of_types: dict[str, str] = {}  # the surface of each type that has a handler of its own
 
-    def handler(self, *, key: str = "{id}", **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
+    def handler(
+        self, event_type: str | None = None, *, key: str = "{id}", **options: Unpack[HandlerOptions]
+    ) -> Callable[[F], F]:
         """Registers the function that applies an event; options as for `gate.handler`.
+
+        With `event_type`, events of that type have a surface of their own, SURFACE.TYPE, with its own
+        retention, windows and signals. Events of other types go to the handler without one.
 
         It gets `{"id", "key", "seq", "payload"}` (without key and seq where there is no order). `key` makes
         the gate's key, within this sender. A scheme that signs no id needs one from the payload: there the
@@ -115,12 +121,28 @@ class Receiver(ProvidersReceivers):
             options["writes"] = self._moves
         if self._sender:
             options.setdefault("actor", f"sender/{self._sender}"[:NAME_LENGTH_MAX])
-        return self._gate.handler(self._surface, key=key, **options)
+        surface = self._surface if event_type is None else self._add_type(event_type)
+        return self._gate.handler(surface, key=key, **options)
+
+    def _add_type(self, event_type: str) -> str:
+        if self._ordered:
+            raise ConfigError(f"{self._surface} is ordered: its lanes are for events of all types together")
+        if self._provider is None:
+            raise ConfigError(f"{self._surface}: only receivers such as Receiver.stripe(…) know the type")
+        self._provider.check_routing(trusts_header=self._trusts_id)
+        self._of_types[event_type] = check_name("surface", f"{self._surface}.{event_type}")
+        return self._of_types[event_type]
+
+    def _surface_of(self, incoming: Incoming) -> str:
+        found = incoming.event.get("type") if self._of_types else None
+        return self._of_types.get(found, self._surface) if isinstance(found, str) else self._surface
 
     @property
     def is_async(self) -> bool:
-        """Whether its handler is async."""
-        return self._gate.engine.surface(self._surface).is_async
+        """Whether a handler of its is async."""
+        engine, names = self._gate.engine, {self._surface, *self._of_types.values()}
+        found = [one for one in engine.surfaces if one.name in names] or [engine.surface(self._surface)]
+        return any(one.is_async for one in found)
 
     async def receive(self, headers: GivenHeaders, body: bytes) -> Answer:
         """Answers a request, from a task; never raises for what a request holds or a handler does."""
@@ -133,7 +155,7 @@ class Receiver(ProvidersReceivers):
             if isinstance(step, Answer):
                 return step
             admission = await self._gate.admit(
-                self._surface, incoming.event, tenant=self._sender, context=incoming.context
+                self._surface_of(incoming), incoming.event, tenant=self._sender, context=incoming.context
             )
         except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
             return self._refused(error)
@@ -150,7 +172,7 @@ class Receiver(ProvidersReceivers):
             if isinstance(step, Answer):
                 return step
             admission = self._gate.admit_sync(
-                self._surface, incoming.event, tenant=self._sender, context=incoming.context
+                self._surface_of(incoming), incoming.event, tenant=self._sender, context=incoming.context
             )
         except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
             return self._refused(error)

@@ -206,6 +206,8 @@ def _check_routes(one: SurfaceSettings, among: Mapping[str, SurfaceSettings]) ->
         raise ConfigError(
             "routes is for surfaces with a signature or a provider: sources name their surface"
         )
+    if one.routes and one.provider is not None and one.route_by in {None, "type"}:
+        provider_of(one.provider).check_routing(trusts_header=one.trust_id_header)
     for kind, name in one.routes.items():
         target = among.get(name)
         if target is None:
