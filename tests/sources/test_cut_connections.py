@@ -14,15 +14,18 @@ from oncegate import Gate
 from oncegate.sources.consumer import Consumer
 from oncegate.sources.options import consumption_of
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.sources.test_storms import of_nats, of_rabbitmq, of_valkey
+from tests.sources.test_storms import of_ministack, of_nats, of_rabbitmq, of_valkey
 from tests.support.tcp_proxy import TcpProxy
 
 EVENTS = 40
 CUTS = 3
-BROKERS = {"nats": of_nats, "valkey": of_valkey, "rabbitmq": of_rabbitmq}
+BROKERS = {"nats": of_nats, "valkey": of_valkey, "rabbitmq": of_rabbitmq, "ministack": of_ministack}
+SOAK = pytest.mark.soak
 
 
-@pytest.mark.parametrize("kind", ["nats", "valkey", pytest.param("rabbitmq", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "kind", ["nats", "valkey", *(pytest.param(kind, marks=SOAK) for kind in ("rabbitmq", "ministack"))]
+)
 def test_connections_are_cut_while_messages_are_under_way(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -41,8 +44,13 @@ def test_connections_are_cut_while_messages_are_under_way(
 
         async def scene() -> None:
             async with TcpProxy(server.port) as proxy:
-                url = server.url.replace(str(server.port), str(proxy.port))
-                source = getattr(sources, broker.adapter)(**{**broker.options, "url": url})
+                ports = str(server.port), str(proxy.port)
+                words = {
+                    name: value.replace(*ports)
+                    for name, value in broker.options.items()
+                    if isinstance(value, str)
+                }
+                source = getattr(sources, broker.adapter)(**{**broker.options, **words})
                 one = consumption_of(source, gate.engine.surface("orders"), concurrency=4)
                 async with Consumer(gate, one, stop_seconds=10.0) as consumer:
                     for part in range(1, CUTS + 1):

@@ -244,11 +244,15 @@ def test_a_record_that_is_no_event_is_kept_for_a_person_and_passed(gate: Gate, t
     play(scene())
 
 
-def test_a_revoked_partition_is_drained_and_committed_first(kafka: MockKafka) -> None:
-    """What ends within the budget does not come again at its next owner; others are untouched (18)."""
-    topic = Topic(kafka, partitions=2)
+def test_a_revoked_partition_is_drained_and_committed_first(
+    kafka: MockKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What ends within the budget does not come again at its next owner; others are untouched (18).
 
-    async def scene() -> None:
+    The mock refuses commits while a further rebalance begins, which brokers take; it is tried again then.
+    """
+
+    async def scene(topic: Topic) -> bool:
         for partition in (0, 1):
             topic.send([b"%d" % partition], partition=partition)
         in_flight, first, left = Alone(), topic.source(), list[int]()
@@ -265,13 +269,20 @@ def test_a_revoked_partition_is_drained_and_committed_first(kafka: MockKafka) ->
                     assert not await second.receive(1, 0.1)
                     assert not await first.receive(1, 0.1)
                 (moved,) = left
-                await until(lambda: topic.committed(moved) == 1)
+                while await asyncio.to_thread(topic.committed, moved) != 1:
+                    if "did not take a commit" in caplog.text:
+                        return False
                 assert topic.committed(1 - moved) == -1001
                 topic.send([b"new"], partition=moved)
                 (got,) = await take(second, 1)
                 assert got.body == b"new"
+                return True
 
-    play(scene())
+    async def scenes() -> None:
+        while not await scene(Topic(kafka, partitions=2)):
+            caplog.clear()
+
+    play(scenes())
 
 
 def test_an_acknowledgement_of_an_old_epoch_changes_nothing(topic: Topic) -> None:
@@ -374,6 +385,18 @@ def test_a_group_without_an_offset_asks_a_person_where_to_begin(topic: Topic) ->
         async with opened(topic.source(start=None)) as source:
             with pytest.raises(BadSource, match="start='earliest'"):
                 await take(source, 1)
+
+    play(scene())
+
+
+def test_a_broker_that_cannot_be_reached_is_told_with_the_reason() -> None:
+    """One line: what the client said of its connection is part of it."""
+
+    async def scene() -> None:
+        source = Kafka("kafka://127.0.0.1:9/t", group="g", start="earliest")
+        with pytest.raises(SourceUnavailable, match=r"Kafka at 127.0.0.1:9/t: .*refused"):
+            await source.open(Alone())
+        await source.close()
 
     play(scene())
 

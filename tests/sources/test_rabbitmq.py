@@ -16,7 +16,9 @@ from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue
 from oncegate import Gate, NotApplied
 from oncegate.errors import BadSource, ConfigError, SourceUnavailable
 from oncegate.integrations import faststream
+from oncegate.sources.consumer import Consumer
 from oncegate.sources.contract import Source
+from oncegate.sources.options import consumption_of
 from oncegate.sources.rabbitmq import RabbitMq
 from oncegate.store import EntryFilter
 from oncegate.testing import SourceConformance
@@ -123,6 +125,32 @@ def test_a_message_of_a_closed_channel_is_not_answered_on_another(queue: Queue) 
 
     asyncio.run(scene())
     assert asyncio.run(queue.bodies(queue.name)) == []
+
+
+def test_a_channel_that_the_server_closes_is_opened_again(queue: Queue, tmp_path: Path) -> None:
+    """A consumer without a channel would be idle without a word (trap 28); what it held is a replay."""
+    ran: list[int] = []
+    source = queue.source()
+    with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
+
+        @gate.handler("orders", key="{order}", redelivery_horizon="14d")
+        async def book(event: Any, once: Any) -> None:
+            ran.append(event["order"])
+            if event["order"] == 1:  # an unknown tag: the server closes the channel
+                await source._underlay.basic_ack(delivery_tag=999_999)
+
+        async def scene() -> None:
+            one = consumption_of(source, gate.engine.surface("orders"))
+            async with asyncio.timeout(DEADLINE_SECONDS), Consumer(gate, one) as consumer:
+                await queue.send([b'{"order": 1}'])
+                while consumer.status().last_error is None:  # noqa: ASYNC110  the consumer changes it
+                    await asyncio.sleep(0.01)
+                await queue.send([b'{"order": 2}'])
+                while len(ran) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+        asyncio.run(scene())
+    assert ran == [1, 2]
 
 
 def test_a_second_acknowledgement_is_not_sent(queue: Queue) -> None:

@@ -22,7 +22,7 @@ from oncegate.sources.contract import InFlight, Source, Traits
 from oncegate.sources.kafka import Kafka
 from oncegate.sources.kafka_retention import read_retention, retention_of
 from oncegate.sources.options import check_promises, consumption_of
-from oncegate.sources.rabbitmq import RabbitMq
+from oncegate.sources.rabbitmq import CONSUMER_TIMEOUT_SECONDS, RabbitMq
 from oncegate.sources.rabbitmq_management import read_facts
 from oncegate.testing.memory_source import MemorySource
 from oncegate.testing.waiting import wait_until
@@ -68,6 +68,20 @@ def test_a_surface_that_forgets_too_soon_is_refused_with_the_sum(
     with pytest.raises(BadSource) as refused:
         checked(tmp_path, parts, **options)
     assert told in str(refused.value)
+
+
+def test_a_handler_that_may_outlast_what_the_broker_allows_is_refused(tmp_path: Path) -> None:
+    """RabbitMQ closes the channel of a message that is held longer than its consumer_timeout (trap 28)."""
+    with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
+
+        @gate.handler("orders", key="{order}", time_limit="40m")
+        async def book(event: Any, once: Any) -> None: ...
+
+        known = gate.engine.surface("orders")
+        one = consumption_of(RabbitMq("amqp://127.0.0.1/", queue="orders"), known)
+        held = Traits(kind="rabbitmq", server="", queue="orders", hold_max_seconds=CONSUMER_TIMEOUT_SECONDS)
+        with pytest.raises(BadSource, match=r"held for 1800 s.*run for 2400 s: shorten its time_limit"):
+            check_promises(one, known, held)
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import boto3
 import pytest
 
+from oncegate import Gate
 from oncegate.errors import BadSource, ConfigError, SourceUnavailable
+from oncegate.sources.consumer import Consumer
 from oncegate.sources.contract import Source
+from oncegate.sources.options import consumption_of
 from oncegate.sources.sqs import Sqs
 from oncegate.testing import SourceConformance
+from oncegate.testing.clock import ManualClock
+from oncegate.wiring import open_store
 from tests.support.servers import MiniStack
 
 KEYS: dict[str, Any] = {"aws_access_key_id": "ak", "aws_secret_access_key": "sk"}
@@ -210,6 +216,29 @@ def test_the_promises_of_the_queue_are_read_from_it(ministack: MiniStack) -> Non
         assert "may be gone at once" in second
 
     asyncio.run(scene())
+
+
+def test_a_redriven_message_is_a_replay_or_runs_for_the_first_time(
+    ministack: MiniStack, tmp_path: Path
+) -> None:
+    """It has a new id and comes after a day: its key is made of the event (trap 13)."""
+    queue, ran, clock = Queue(ministack.url, receive_count_max=3), list[int](), ManualClock()
+    store = open_store(f"sqlite:///{tmp_path}/ledger.db", clock=clock)
+    with Gate(store=store, clock=clock) as gate:
+
+        @gate.handler("orders", key="{order}", retention="30d")
+        async def book(event: Any, once: Any) -> None:
+            ran.append(event["order"])
+
+        one = consumption_of(queue.source(), gate.engine.surface("orders"))
+        queue.send([b'{"order": 1}'])
+        assert asyncio.run(Consumer(gate, one).run_once()).acknowledged == 1
+        dead = [b'{"order": 1}', b'{"order": 2}']  # an acknowledgement was lost, and a worker was down
+        clock.advance(86_400)
+        queue.send(dead)
+        assert asyncio.run(Consumer(gate, one).run_once()).acknowledged == len(dead)
+    assert ran == [1, 2]
+    assert queue.visible() == 0
 
 
 def test_a_wrong_region_is_refused_before_anything_is_called() -> None:

@@ -17,6 +17,7 @@ import pytest
 from oncegate import sources
 from oncegate.errors import BadSource, SourceUnavailable
 from oncegate.sources.contract import Source
+from oncegate.testing.waiting import wait_until
 from tests.sources import test_kafka, test_nats, test_rabbitmq, test_redis_stream, test_sqs
 from tests.support.kafka_mock import MockKafka
 from tests.support.queue_storm import Storm
@@ -127,9 +128,9 @@ def of_kafka(kafka: MockKafka) -> Broker:
     return Broker(send, "Kafka", options, left)
 
 
-def storm_through(broker: Broker, folder: Path, *, copies: int, kills: int) -> Storm:
+def storm_through(broker: Broker, folder: Path, *, copies: int, kills: int, expires: bool = False) -> Storm:
     rng = random.Random(SEED)
-    storm = Storm(folder, broker.adapter, broker.options)
+    storm = Storm(folder, broker.adapter, broker.options, expires=expires)
     broker.send(storm.bodies(copies, rng))
     try:
         storm.run(lambda: broker.left() == 0, kills, rng)
@@ -159,9 +160,44 @@ def test_storm_through_every_queue(
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize(
+    ("server", "broker", "lease"),
+    [(Nats, of_nats, "ack_wait"), (Valkey, of_valkey, "lease"), (MiniStack, of_ministack, "visibility")],
+)
+def test_storm_whose_messages_expire_while_their_handlers_run(
+    tmp_path: Path, server: type[Server], broker: Callable[[str], Broker], lease: str
+) -> None:
+    """The broker delivers them to the other worker meanwhile, which finds the key busy."""
+    with running(server) as one:
+        found = broker(one.url)
+        storm_through(
+            found._replace(options={**found.options, lease: 1}), tmp_path, copies=2, kills=1, expires=True
+        )
+
+
+@pytest.mark.soak
 def test_storm_through_a_mock_of_kafka(tmp_path: Path, kafka: MockKafka) -> None:
     """Five workers are killed, so that partitions move from one to the other."""
     storm_through(of_kafka(kafka), tmp_path, copies=5, kills=5)
+
+
+@pytest.mark.soak
+def test_storm_through_a_mock_of_kafka_that_goes_down(tmp_path: Path, kafka: MockKafka) -> None:
+    """Its connections end halfway, and its listener is away until the workers have noticed."""
+    rng, broker = random.Random(SEED), of_kafka(kafka)
+    storm = Storm(tmp_path, broker.adapter, broker.options)
+    broker.send(storm.bodies(3, rng))
+    storm.start()
+    storm.start()
+    try:
+        wait_until(lambda: storm.slots() >= 1, what=f"a first slot; {storm.log()[-1500:]}")
+        kafka.take_down()
+        wait_until(lambda: "cannot be reached" in storm.log(), what="a worker that has noticed")
+        kafka.bring_up()
+        storm.run(lambda: broker.left() == 0, kills=1, rng=rng, workers=0)
+    finally:
+        storm.stop()
+    storm.check()
 
 
 @pytest.mark.soak

@@ -27,7 +27,7 @@ SURFACE: Final = "slots"
 ROOT: Final = Path(__file__).parents[2]
 
 _PROGRAM: Final = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 from oncegate import Gate, sources
 
@@ -36,7 +36,17 @@ gate = Gate(given["ledger"])
 terminal = gate.downstream("terminal", honours_key="30d")
 calls = Path(given["folder"]) / f"calls-{os.getpid()}"
 
+if given["expires"]:  # nothing is extended, and one call in four outlasts its message's lease
+    from oncegate.sources.extending import Extender
+
+    async def never(self, traits):
+        return
+
+    Extender.run = never
+
 def book(event, idempotency_key):
+    if given["expires"] and int(event["container"][1:]) % 4 == 0:
+        time.sleep(1.5)
     with calls.open("a") as file:
         file.write(f"{event['container']} {idempotency_key}\\n")
     return f"slot of {event['container']}"
@@ -56,7 +66,9 @@ gate.consume(source, surface="slots", name="storm", concurrency=4)
 class Storm:
     """One queue, one ledger, and workers that come and go."""
 
-    def __init__(self, folder: Path, adapter: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, adapter: str, options: dict[str, Any], *, expires: bool = False
+    ) -> None:
         self.folder, self.ledger = folder, f"sqlite:///{folder}/ledger.db"
         (folder / "storming.py").write_text(_PROGRAM, "utf-8")
         given = {
@@ -64,6 +76,7 @@ class Storm:
             "ledger": self.ledger,
             "adapter": adapter,
             "options": options,
+            "expires": expires,
         }
         self._environment = {**os.environ, "STORM": json.dumps(given), "PYTHONPATH": f"{ROOT}/src:{folder}"}
         self._workers: list[subprocess.Popen[bytes]] = []

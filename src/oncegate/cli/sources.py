@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 from contextlib import closing
 from functools import partial
@@ -165,6 +166,7 @@ def _run_check(arguments: argparse.Namespace) -> int:
     if not gate.sources:
         raise ConfigError("no source is named; use gate.consume(…) in the program, or [sources.NAME]")
     wrong = 0
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # the answer has the same line
     for one in gate.sources:
         try:
             traits = asyncio.run(_open(gate, one))

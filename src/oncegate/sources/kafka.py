@@ -124,6 +124,7 @@ class Kafka:
         own: dict[str, Any] = {
             **self._address.client_settings(os.environ),
             "queued.max.messages.kbytes": BUFFER_KIBIBYTES,
+            "log_level": 2,  # a line for each connection that fails says nothing more than our own
             **self._settings,
             "group.id": self._group,
             "enable.auto.commit": False,

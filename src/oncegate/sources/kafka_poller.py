@@ -46,6 +46,7 @@ _FOR_A_PERSON: Final = {
     "_FATAL": "start the process again",
 }
 
+_CONNECTION: Final = frozenset({"_TRANSPORT", "_RESOLVE", "_AUTHENTICATION", "_SSL"})
 log = logging.getLogger("oncegate.sources.kafka")
 
 
@@ -69,7 +70,7 @@ class KafkaPoller:
         self._wanted, self._asked_ms = 0, self._clock.ticks_ms()
         self._wake, self._something = threading.Event(), asyncio.Event()
         self._paused: set[Place] = set()
-        self._is_down, self._refused = "", ""
+        self._is_down, self._refused, self._why = "", "", ""
         self.failure: Exception | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="oncegate-kafka-source", daemon=True)
@@ -81,7 +82,9 @@ class KafkaPoller:
         try:
             found = self._client.list_topics(self._topic, timeout=OPEN_SECONDS).topics[self._topic]
         except KafkaException as error:
-            raise translated(error.args[0], f"{bootstrap}/{self._topic}") from None
+            if not self._thread.is_alive():  # it alone may poll, as records come by that too
+                self._client.poll(0)
+            raise translated(error.args[0], f"{bootstrap}/{self._topic}", self._why) from None
         if found.error is not None:
             raise translated(found.error, f"{bootstrap}/{self._topic}")
         self._is_down = ""
@@ -192,6 +195,8 @@ class KafkaPoller:
         """Called by the client about connections, and about itself as a whole."""
         if error.name() == "_ALL_BROKERS_DOWN":
             self._is_down = error.str()
+        elif error.name() in _CONNECTION:
+            self._why = error.str()
         elif error.fatal():
             self._fail(translated(error, self._topic))
 
@@ -330,9 +335,9 @@ def _partitions(places: Sequence[Place], offsets: dict[Place, int] | None = None
     return [TopicPartition(*place, offsets[place]) for place in places]
 
 
-def translated(error: KafkaError, where: str) -> Exception:
-    """An error of the client as the contract has it."""
-    said = f"Kafka at {where}: {error.str()}"
+def translated(error: KafkaError, where: str, why: str = "") -> Exception:
+    """An error of the client as the contract has it; `why` is what it last said of a connection."""
+    said = f"Kafka at {where}: {error.str()}{why and f' ({why})'}"
     if error.name() in _FOR_A_PERSON:
         return BadSource(f"{said}; {_FOR_A_PERSON[error.name()]}")
     return BadSource(said) if error.fatal() else SourceUnavailable(said)
