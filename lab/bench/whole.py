@@ -22,7 +22,9 @@ from lab.bench.peers.faults import Scenes
 from lab.bench.peers.measuring import CONCURRENCIES, Measuring
 from lab.bench.peers.roster import OURS, PEERS, Peer, Variant
 from lab.bench.postgres import PostgresBench
+from lab.bench.redis import RedisBench
 from lab.bench.sender import SenderBench
+from lab.bench.shards import ShardsBench
 from lab.bench.sources import SourcesBench
 from lab.bench.targets import judge
 from oncegate.bench.gate import GateBench
@@ -40,6 +42,7 @@ SECTIONS: Final = (
     "sender",
     "sources",
     "history",
+    "ledgers",
 )
 
 
@@ -179,6 +182,16 @@ class WholeBench:
                 extent.sizes, extent.lanes, self._server, self.talk, extent.fill_seconds_max
             ).run()
         }
+
+    def _ledgers(self) -> dict[str, Any]:
+        """Redis beside Powertools, and a sharded ledger beside one database."""
+        rounds, seconds = min(3, self.extent.rounds), max(0.5, self.extent.seconds)
+        found: dict[str, Any] = {}
+        if self.peers:
+            found["redis"] = RedisBench(rounds, seconds, self.install, self.talk).run()
+        if self.postgres:
+            found["shards"] = ShardsBench(rounds, 2 * seconds, self.talk).run()
+        return {"ledgers": found}
 
     def _http(self) -> dict[str, Any]:
         bench = HttpBench(

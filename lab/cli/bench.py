@@ -23,6 +23,7 @@ def add_parser(commands: Any) -> None:
     add_gate(subjects)
     _add_postgres(subjects)
     _add_redis(subjects)
+    _add_shards(subjects)
     _add_http(subjects)
     _add_feed(subjects)
     _add_sender(subjects)
@@ -47,6 +48,13 @@ def _add_redis(subjects: Any) -> None:
     redis.add_argument("--no-install", action="store_true", help="leave Powertools out unless it is there")
     redis.add_argument("--json", action="store_true", help="print one JSON document")
     redis.set_defaults(run=run_redis)
+
+
+def _add_shards(subjects: Any) -> None:
+    shards = subjects.add_parser("shards", help="a ledger on two slow databases beside one")
+    shards.add_argument("--rounds", default=3, type=positive, help="how often to repeat (default: 3)")
+    shards.add_argument("--json", action="store_true", help="print one JSON document")
+    shards.set_defaults(run=run_shards)
 
 
 def _add_http(subjects: Any) -> None:
@@ -158,6 +166,15 @@ def run_redis(arguments: argparse.Namespace) -> int:
         install=not arguments.no_install,
         talk=lambda line: print(line, file=sys.stderr),
     ).run()
+    print(json.dumps(document, indent=2) if arguments.json else as_text(document))
+    return 0
+
+
+def run_shards(arguments: argparse.Namespace) -> int:
+    """Measures on servers of its own and prints."""
+    from lab.bench.shards import ShardsBench, as_text
+
+    document = ShardsBench(rounds=arguments.rounds, talk=lambda line: print(line, file=sys.stderr)).run()
     print(json.dumps(document, indent=2) if arguments.json else as_text(document))
     return 0
 

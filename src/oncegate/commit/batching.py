@@ -18,17 +18,24 @@ from oncegate.commit.pending import Pending, by_kind
 from oncegate.commit.transactions import Transactions
 from oncegate.model.sql_guard import Carries
 
-PlaceOf = Callable[[bytes], int]
+PlaceOf = Callable[[bytes], int | None]  # which ledger of several has a key
 
 
-def _by_place(tickets: list[Pending], place_of: PlaceOf) -> list[list[Pending]]:
+def by_place(tickets: list[Pending], place_of: PlaceOf) -> list[list[Pending]]:
     """Tickets that a store of several ledgers can run in one transaction; those without a key go alone."""
+    shared = share_out(tickets, place_of)
+    alone = shared.pop(None, [])
+    return [*shared.values(), *([ticket] for ticket in alone)]
+
+
+def share_out(tickets: list[Pending], place_of: PlaceOf) -> dict[object, list[Pending]]:
+    """Tickets by the ledger that has their key; None where there is no key, or none has it now."""
     groups: dict[object, list[Pending]] = {}
     for ticket in tickets:
         request = ticket.operation.request
         key = request if isinstance(request, bytes) else getattr(request, "key", None)
-        groups.setdefault(ticket if key is None else place_of(key), []).append(ticket)
-    return list(groups.values())
+        groups.setdefault(None if key is None else place_of(key), []).append(ticket)
+    return groups
 
 
 class Batching:
@@ -71,7 +78,7 @@ class Batching:
         shared, own = self.split(tickets)
         groups = [shared] if self._one_writer and shared else by_kind(shared)
         if self._place_of is not None:
-            groups = [part for group in groups for part in _by_place(group, self._place_of)]
+            groups = [part for group in groups for part in by_place(group, self._place_of)]
         return groups + [[ticket] for ticket in own]
 
     def _run_by_itself(self, ticket: Pending, patient: bool) -> bool:

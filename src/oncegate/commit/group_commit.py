@@ -20,7 +20,7 @@ from threading import get_ident
 from typing import Any, Final, TypeVar, cast
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.commit.batching import Batching
+from oncegate.commit.batching import Batching, share_out
 from oncegate.commit.forks import here, holders
 from oncegate.commit.greenlet_bridge import Exclusive
 from oncegate.commit.loop_batches import Committer, LoopBatches
@@ -36,7 +36,7 @@ from oncegate.commit.pending import (
     forget_closed,
 )
 from oncegate.commit.transactions import Finish, OpenBatch, Transactions
-from oncegate.commit.writer_threads import WAITING_MAX, WriterThreads
+from oncegate.commit.writer_threads import WAITING_MAX, PlacedWriters, WriterThreads
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import OncegateError, StoreBusy, StoreUnavailable
 from oncegate.store import ClaimStore, Session, Store
@@ -45,6 +45,7 @@ ANSWER_WAIT_SECONDS: Final = 30.0  # longer than the store's own limits; then th
 WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
 TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
 STRANDED_LOOK_SECONDS: Final = 0.5  # how often whoever waits looks for what a loop kept that is over
+WRITERS_OF_A_PLACE: Final = 2  # for each ledger of a store that is several
 FORK_WAIT_SECONDS: Final = 2.0  # how long a fork waits for a commit under way
 OWN_WRITERS: Final = (
     8  # transactions of one event each; the server flushes those that commit at once together
@@ -96,7 +97,9 @@ class GroupCommit:
         self._turns = Semaphore(capabilities.writers_max)
         self._transactions = self._turns if capabilities.one_writer else Semaphore(TRANSACTIONS_MAX)
         self._own_turns = self._turns if capabilities.one_writer else Semaphore(OWN_WRITERS)
-        self._writers = WriterThreads(capabilities.writers_max)
+        self._writers: WriterThreads | PlacedWriters = WriterThreads(capabilities.writers_max)
+        if place_of is not None and not capabilities.one_writer:
+            self._writers = PlacedWriters(WRITERS_OF_A_PLACE, partial(share_out, place_of=place_of))
         self._commit_ms = 0.0
 
     def submit(self, operation: Operation[T]) -> T:

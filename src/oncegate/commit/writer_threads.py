@@ -20,6 +20,37 @@ WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued
 Run = Callable[[list[Pending]], list[Pending]]  # returns those that are to be told
 
 
+class PlacedWriters:
+    """Writers for each ledger of a store that is several, so that none waits for another one's disk."""
+
+    def __init__(
+        self, count: int, share_out: Callable[[list[Pending]], dict[object, list[Pending]]]
+    ) -> None:
+        self._count, self._share_out = count, share_out
+        self._places: dict[object, WriterThreads] = {}
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many tickets have no answer yet."""
+        return sum(writers.waiting for writers in list(self._places.values()))
+
+    def add(self, tickets: list[Pending], run: Run) -> None:
+        """Takes tickets, each for the writers of its ledger; refuses all of them or none."""
+        if self._closed:
+            raise StoreUnavailable("the gate is closed")
+        if self.waiting + len(tickets) > WAITING_MAX:
+            raise StoreUnavailable(f"{self.waiting} operations wait already; try again later")
+        for place, some in self._share_out(tickets).items():
+            self._places.setdefault(place, WriterThreads(self._count)).add(some, run)
+
+    def close(self, wait_seconds: float) -> None:
+        """Lets what waits finish, then ends the threads."""
+        self._closed = True
+        for writers in list(self._places.values()):
+            writers.close(wait_seconds)
+
+
 class WriterThreads:
     """So many threads, started by the first tickets."""
 

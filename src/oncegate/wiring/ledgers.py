@@ -162,6 +162,8 @@ def _open_shards(address: str, clock: Clock | None) -> Store:
 def open_parts(address: str, clock: Clock | None = None) -> list[Store]:
     """The ledgers of an address, without asking whether they are shards: only for moving keys."""
     found = address.partition(":")[2].split() if address.startswith("shards:") else [address]
+    if len(set(found)) < len(found):
+        raise BadUrl("a shard is named twice")
     if unknown := [one for one in found if one.partition(":")[0].lower() not in _SQL_MAKERS]:
         raise BadUrl(f"{masked_address(unknown[0])} cannot be a shard; shards are PostgreSQL or SQLite")
     return [_SQL_MAKERS[one.partition(":")[0].lower()](one, clock) for one in found]

@@ -23,6 +23,7 @@ from oncegate.errors import ConfigError, SchemaMismatch, StoreCorrupt, StoreUnav
 from oncegate.store.log import LogKind
 from oncegate.stores.moving.tables import COUNTED, TABLES, Clocks, MovedTable, unmoved
 from oncegate.stores.postgres.store import PostgresStore
+from oncegate.stores.shared.homes import STAMP
 from oncegate.stores.shared.migrations import MOVED
 from oncegate.stores.sqlite.files import MOVED_PREFIX
 from oncegate.stores.sqlite.schema import all_migrations
@@ -99,15 +100,13 @@ class LedgerMove:
 
     def _check_source(self) -> None:
         path = self._source.path
-        if path.exists():
-            with self._source.look():
-                pass  # refuses one shard of several
         with closing(self._opened()) as old:
             known = dict(old.execute("SELECT name, value FROM oncegate_meta"))
             if str(known.get("schema_version")) != str(all_migrations()[-1].number):
                 raise SchemaMismatch(
                     f"{path} has an older schema; run: oncegate migrate --url sqlite:///{path}"
                 )
+            self._refuse_shard(old)
             try:
                 unknown = unmoved(old)
             except sqlite3.OperationalError as error:
@@ -116,6 +115,15 @@ class LedgerMove:
             raise SchemaMismatch(
                 f"{path} has tables or columns that this version cannot move: {', '.join(unknown)};"
                 " nothing was changed. Use the version of oncegate that made them"
+            )
+
+    def _refuse_shard(self, old: sqlite3.Connection) -> None:
+        asked = "SELECT body FROM oncegate_document WHERE kind = ? AND name = ?"
+        if (found := old.execute(asked, STAMP).fetchone()) is not None:
+            _, index, count, _ = bytes(found[0]).decode().split("/")
+            raise SchemaMismatch(
+                f"{self._source.path} is shard {index} of {count} of a sharded ledger; name all of its"
+                " shards"
             )
 
     def _opened(self) -> sqlite3.Connection:

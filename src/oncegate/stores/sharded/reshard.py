@@ -267,8 +267,6 @@ def _check_lists(old: Sequence[Store], new: Sequence[Store]) -> None:
         raise BadUrl(f"a sharded ledger has 2 to {SHARDS_MAX} shards, not {len(new)}")
     if len({store.capabilities.name for store in (*old, *new)}) > 1:
         raise ConfigError("keys are moved between databases of one kind only")
-    if len(set(will)) < len(will):
-        raise BadUrl("a shard is named twice")
     shorter = min(len(was), len(will))
     if len(was) == 1:
         if was[0] in will:

@@ -38,7 +38,7 @@ from oncegate.store import (
 )
 from oncegate.store.incarnations import IncarnationChange, Rememberer
 from oncegate.stores.sharded.session import OneShardSession, ShardedSession
-from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Homes, Stamp, rendezvous
+from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Homes, Stamp, rendezvous, virtual_of
 from oncegate.stores.shared.homes import HERE, HOME, LEAVING, STAMP
 
 _FIXED: Final = "name the shards as they were; `oncegate reshard` adds and removes some"
@@ -53,8 +53,6 @@ class ShardedStore:
         kinds = {shard.capabilities.name for shard in shards}
         if len(kinds) > 1 or not shards[0].capabilities.business_writes:
             raise BadUrl(f"shards are all PostgreSQL or all SQLite, not {', '.join(sorted(kinds))}")
-        if len({shard.address for shard in shards}) < len(shards):
-            raise BadUrl("a shard is named twice")
         self._shards = list(shards)
         self._lock = threading.Lock()
         self._set_id: str | None = None
@@ -72,6 +70,7 @@ class ShardedStore:
             one,
             name="shards",
             audit_trail=AuditTrail.PER_ENTRY,
+            writers_max=one.writers_max if one.one_writer else one.writers_max * len(self._shards),
             is_local=False,
             gives_way=False,
             facets=frozenset({Facet.CLAIMS, Facet.OPEN_ENTRIES}),
@@ -87,6 +86,10 @@ class ShardedStore:
         if not self._is_begun:
             self._begin()
         return ShardedSession(self.homes, self._open)
+
+    def place_of(self, key: bytes) -> int | None:
+        """Which shard a key belongs to: batches are made by it."""
+        return self.homes.places[virtual_of(key)]
 
     @property
     def shards(self) -> list[Store]:
