@@ -39,7 +39,7 @@ def add_parser(subjects: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--only",
         metavar="SECTIONS",
-        help="comma-separated: cost, streams, gate, modes, faults, growth, http, sender, sources, history, ledgers",
+        help="comma-separated: " + ", ".join(SECTIONS),
     )
     parser.add_argument(
         "--page",

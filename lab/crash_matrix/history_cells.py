@@ -228,4 +228,4 @@ def rendered(record: dict[str, dict[str, Any]]) -> str:
 
 def read_record() -> dict[str, dict[str, Any]]:
     """What was found when the cells were last played."""
-    return json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}  # type: ignore[no-any-return]
+    return json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}

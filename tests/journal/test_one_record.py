@@ -91,6 +91,11 @@ class Ledger:
         given = Settlement(*claim.claim, state, self.clock.wall_ms(), "worker/1", **changes)
         return self.commits.submit(Settle(given))
 
+    def probe(self, claim: Reserved) -> bool:
+        """A downstream has answered."""
+        given = StepRecords(*claim.claim, (), 1, (), "found", "worker/1")
+        return self.commits.submit(RecordProgress(given))
+
     def stand(self, name: str, state: State) -> Reserved:
         """An entry in a state."""
         if state in (S.HELD, S.QUARANTINED):
@@ -290,8 +295,7 @@ STEPS = [
     said(Verb.DISCARD, S.QUARANTINED, S.FAILED, K.DISCARDED),
     said(Verb.RETRY, S.FAILED, S.RETRYABLE, K.RUN_AGAIN),
     Step("an answer of a downstream", lambda ledger: ledger.arrive("probed"),
-         lambda ledger, claim: ledger.commits.submit(
-             RecordProgress(StepRecords(*claim.claim, (), 1, (), "found", "worker/1"))),
+         lambda ledger, claim: ledger.probe(claim),
          [(K.PROBED, "worker/1")]),
     Step("another content", lambda ledger: ledger.stand("other", S.COMMITTED),
          lambda ledger, _: ledger.arrive("other", fingerprint=b"other"), [(K.CONFLICT, "gate/1")]),

@@ -13,7 +13,7 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.output import Cell, print_fields, print_json, print_table, tell
 from oncegate.cli.parser import add_json, print_help_as_error, read_page_size
 from oncegate.clock import SystemClock
-from oncegate.errors import ConfigError
+from oncegate.errors import ConfigError, SnapshotError
 from oncegate.journal.keys import load_verifiers
 from oncegate.journal.rollback.live import live_spool
 from oncegate.journal.snapshots.archive import Archive, ObjectDifference, StoredManifest, shown
@@ -96,6 +96,9 @@ def run_take(arguments: argparse.Namespace) -> int:
     gate = load_gate(arguments.app)
     try:
         taken = run_in_loop(history_of(gate).taker().take())
+    except SnapshotError:
+        tell("no snapshot was taken; the last good one stands")
+        raise
     finally:
         gate.close()
     _print_taken(taken, arguments.json)

@@ -96,6 +96,12 @@ class Planner:
 
     async def make(self, to: StoredManifest, actor: str, name: str = "") -> tuple[RollbackPlan, PlanLines]:
         """A plan that leads back to a snapshot; raises PlanRefused where the data is incomplete."""
+        try:
+            return await self._make(to, actor, name)
+        except SnapshotError as error:
+            raise PlanRefused(f"{error}; no plan was made") from error
+
+    async def _make(self, to: StoredManifest, actor: str, name: str) -> tuple[RollbackPlan, PlanLines]:
         self._check_beliefs(to)
         chains = await asyncio.to_thread(self._chains, to.manifest.mark)
         async with AsyncExitStack() as stack:

@@ -73,7 +73,11 @@ class Archive:
     def find(self, text: str) -> StoredManifest:
         """A snapshot by number or by the beginning of its hash; `latest` is the last one."""
         numbers = self.numbers()
-        if text == "latest" and numbers:
+        if not numbers:
+            raise SnapshotError(
+                "no snapshot was taken yet; take one: oncegate snapshots take --app MODULE:GATE"
+            )
+        if text == "latest":
             return self.manifest(numbers[-1])
         if text.isascii() and text.isdigit() and int(text) in numbers:
             return self.manifest(int(text))
