@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from enum import Enum
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,6 +39,11 @@ class Kind(Enum):
     SPAWN = "work is left to run later"
     DYNAMIC = "a call that cannot be followed"
     OTHER = "any other call"
+
+
+ROW_COUNTS: Final = frozenset(
+    {"rowcount", "upserted_id", "modified_count", "matched_count", "inserted_id", "statusmessage", "affected_rows", "row_count"}
+)  # fmt: skip
 
 
 class Keyed(Enum):
@@ -129,9 +135,4 @@ def refers(test: CodeEvent, event: CodeEvent) -> bool:
 
 def reads_result(node: ast.AST) -> bool:
     """Whether an expression reads the number of changed rows."""
-    return any(
-        isinstance(one, ast.Attribute)
-        and one.attr in ("rowcount", "upserted_id", "modified_count", "matched_count", "inserted_id", "statusmessage",
-                         "affected_rows", "row_count")
-        for one in ast.walk(node)
-    )  # fmt: skip
+    return any(isinstance(one, ast.Attribute) and one.attr in ROW_COUNTS for one in ast.walk(node))
