@@ -48,14 +48,16 @@ class Client:
         self.netloc, self.prefix = parts.netloc, parts.path
         self.cookie = ""
 
-    def ask(self, method: str, path: str, form: dict[str, str] | None = None, **headers: str) -> Reply:
+    def ask(
+        self, method: str, path: str, form: dict[str, str] | bytes | None = None, **headers: str
+    ) -> Reply:
         connection = HTTPConnection(self.netloc, timeout=DEADLINE_SECONDS)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookie:
             sent.setdefault("cookie", self.cookie)
         body = None
         if form is not None:
-            body = urlencode(form)
+            body = form if isinstance(form, bytes) else urlencode(form)
             sent.setdefault("content-type", "application/x-www-form-urlencoded")
         connection.request(method, f"{self.prefix}{path}", body=body, headers=sent)
         answer = connection.getresponse()

@@ -12,7 +12,7 @@ from oncegate.audit.kept import FINDINGS_MAX, TREND_MAX, keep_report, last_repor
 from oncegate.cli.main import main
 from oncegate.dashboard.operators import Role
 from oncegate.errors import ConfigError
-from tests.dashboard.conftest import Site
+from tests.dashboard.conftest import Client, Reply, Site
 
 BAD = """import requests
 from celery import shared_task
@@ -46,6 +46,46 @@ def test_the_page_shows_the_last_report_and_the_trend(site: Site) -> None:
     assert "&lt;b&gt;outside&lt;/b&gt; call" in page
     assert "12&#8239;345 handlers" in page
     assert page.count('data-label="Findings"') == 2
+
+
+def upload(site: Site, client: Client, document: bytes, **fields: str) -> Reply:
+    form = {**site.form(client), **fields}
+    rows = [f'--cut\r\ncontent-disposition: form-data; name="{one}"\r\n\r\n{form[one]}\r\n' for one in form]
+    rows.append('--cut\r\ncontent-disposition: form-data; name="report"; filename="r.json"\r\n\r\n')
+    body = "".join(rows).encode() + document + b"\r\n--cut--\r\n"
+    return client.ask("POST", "/audit/keep", body, content_type="multipart/form-data; boundary=cut")
+
+
+def test_an_approver_uploads_a_report(site: Site) -> None:
+    """The journal names the operator; a large report is taken, one above the limit is not."""
+    client = site.client(Role.APPROVER)
+    assert 'enctype="multipart/form-data"' in client.get("/audit").text
+    large = report(2, note="x" * 200_000)
+    assert upload(site, client, large).status == 303
+    page = client.get("/audit").text
+    assert "<strong>2 findings</strong>" in page
+    assert "approver-all" in page
+    assert upload(site, client, report(3, note="x" * 4 * 1024 * 1024)).status == 413
+    refused = upload(site, client, b'{"tool": "ruff"}')
+    assert (refused.status, "Nothing was kept" in refused.text) == (409, True)
+    with site.gate.engine.store.look() as session:
+        assert [point.summary.findings for point in trend(session)] == [2]
+
+
+def test_a_report_is_not_taken_from_others(site: Site) -> None:
+    """Not from viewers, operators, operators of one tenant, strangers, or without the form's token."""
+    for role, tenant, status in (
+        (Role.VIEWER, None, 403),
+        (Role.OPERATOR, None, 403),
+        (Role.APPROVER, "acme", 404),
+        (None, None, 401),
+    ):
+        client = site.client(role, tenant)
+        assert upload(site, client, report()).status == status
+    assert upload(site, site.client(Role.APPROVER), report(), form_token="").status == 403
+    assert upload(site, site.client(None), report(note="x" * 200_000)).status == 413
+    with site.gate.engine.store.look() as session:
+        assert trend(session) == []
 
 
 def test_operators_of_one_tenant_do_not_see_the_code_of_all(site: Site) -> None:

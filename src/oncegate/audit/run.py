@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
 from hashlib import blake2b
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,13 +21,15 @@ from oncegate.audit.cache import AuditCache, FileFacts, KnownModule, load_cache,
 from oncegate.audit.catalogue import RULES
 from oncegate.audit.discovery import FoundFile, discover
 from oncegate.audit.project.index import ProjectIndex
-from oncegate.audit.scan import CHECK_ALL_BYTES_MAX, read, scan
+from oncegate.audit.scan import CHECK_ALL_BYTES_MAX, digest_of, read, scan, size_of
 from oncegate.audit.source import decode, parse
 from oncegate.audit.suppress import apply, faulty, read_suppressions
 from oncegate.audit.values import AuditFinding, AuditReport, Skipped
 
 FILES_PER_PROCESS_MIN: Final = 150
+SCANNED_PER_PROCESS_MIN: Final = 600
 CHUNK: Final = 24
+Made = TypeVar("Made")
 VERSION: Final = f"{__version__}-2"  # a cache of another version is not read
 
 
@@ -85,7 +88,6 @@ class _Audit:
             cache,
         )
         self.facts: dict[str, FileFacts] = {}
-        self.contents: dict[str, bytes] = {}
 
     def run(self) -> AuditReport:
         """Scans, judges what changed, and puts the report together."""
@@ -124,33 +126,27 @@ class _Audit:
         return facts is not None and facts.is_candidate and not facts.skipped and file.path not in fresh
 
     def _scan(self) -> None:
-        contents: dict[str, bytes] = {}
-        for file in self.files:
-            content = read(file)
-            if isinstance(content, Skipped):
-                self.skipped.append(content)
-            else:
-                contents[file.path] = content
-        checks_all = sum(map(len, contents.values())) <= CHECK_ALL_BYTES_MAX
-        named = bool(self.settings.handlers)
-        for file in self.files:
-            if file.path in contents:
-                self.facts[file.path] = self._facts(file, contents[file.path], named, checks_all)
-        self.files = [file for file in self.files if file.path in contents]
+        checks_all = sum(map(size_of, self.files)) <= CHECK_ALL_BYTES_MAX
+        _SHARED[:] = [_Shared(self.settings, self.files, self.cache.files, checks_all)]
+        for chunk in self._in_processes(_scan_chunk, self.files, SCANNED_PER_PROCESS_MIN):
+            for file, facts in chunk:
+                if isinstance(facts, Skipped):
+                    self.skipped.append(facts)
+                else:
+                    self.facts[file.path] = facts
+        self.files = [file for file in self.files if file.path in self.facts]
 
-    def _facts(self, file: FoundFile, content: bytes, named: bool, checks_all: bool) -> FileFacts:
-        from oncegate.audit.scan import digest_of
-
-        known = self.cache.files.get(file.path)
-        is_enough = known is not None and (known.is_checked or known.is_candidate or not checks_all)
-        if (
-            known is not None
-            and is_enough
-            and known.digest == digest_of(content)
-            and (known.is_candidate or not named)
-        ):
-            return known
-        return scan(file, content, named, checks_all)
+    def _in_processes(
+        self, work: Callable[[list[FoundFile]], Made], files: list[FoundFile], least: int
+    ) -> Iterator[Made]:
+        """Runs work on chunks of files, in two processes where there are enough of them; in order."""
+        jobs = self.settings.jobs or min(os.cpu_count() or 1, 2)
+        if jobs < 2 or len(files) < least:
+            yield work(files)
+            return
+        chunks = [files[at : at + CHUNK] for at in range(0, len(files), CHUNK)]
+        with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+            yield from pool.map(work, chunks)
 
     def _tree_digest(self) -> bytes:
         made = blake2b(self.settings.digest(), digest_size=16)
@@ -161,17 +157,10 @@ class _Audit:
         return made.digest()
 
     def _judge(self, wanted: list[FoundFile]) -> Iterator[tuple[str, KnownModule | str]]:
-        jobs = self.settings.jobs or min(os.cpu_count() or 1, 2)
-        if jobs < 2 or len(wanted) < FILES_PER_PROCESS_MIN:
-            yield from judge_files(self.files, self.facts, wanted, self.settings)
-            return
-        chunks = [wanted[at : at + CHUNK] for at in range(0, len(wanted), CHUNK)]
-        start = (self.files, self.facts, self.settings)
-        with ProcessPoolExecutor(
-            jobs, mp_context=get_context("fork"), initializer=_begin, initargs=start
-        ) as pool:
-            for found in pool.map(_judge_chunk, chunks):
-                yield from found
+        # Processes are forked after this: they share what is known of all files.
+        _SHARED[:] = [_Shared(self.settings, self.files, self.facts)]
+        for found in self._in_processes(_judge_chunk, wanted, FILES_PER_PROCESS_MIN):
+            yield from found
 
     def _report(self, modules: dict[str, KnownModule]) -> AuditReport:
         ordered = [modules[file.path].result for file in self.files if file.path in modules]
@@ -227,28 +216,67 @@ def called_names(facts: dict[str, FileFacts]) -> frozenset[str]:
     return frozenset(name for one in facts.values() for name in one.calls)
 
 
-def judge_files(
-    files: Sequence[FoundFile],
-    facts: dict[str, FileFacts],
-    wanted: Sequence[FoundFile],
-    settings: AuditSettings,
-) -> Iterator[tuple[str, KnownModule | str]]:
-    """Judges modules one by one; yields each result, or the reason why a file cannot be parsed."""
-    reasons: dict[str, str] = {}
+class _Shared:
+    """What the processes of one run share: files, facts, and the index that they make once each."""
 
-    def load(file: FoundFile) -> tuple[str, ast.Module] | None:
+    def __init__(
+        self,
+        settings: AuditSettings,
+        files: list[FoundFile],
+        facts: dict[str, FileFacts],
+        checks_all: bool = False,
+    ) -> None:
+        self.settings, self.files, self.facts, self.checks_all = settings, files, facts, checks_all
+        self.reasons: dict[str, str] = {}
+
+    @cached_property
+    def index(self) -> ProjectIndex:
+        """The modules of the project."""
+        bases = {
+            file.path: self.facts[file.path].bases for file in self.files if self.facts[file.path].bases
+        }
+        return ProjectIndex(self.files, self._load, bases, called_names(self.facts))
+
+    def _load(self, file: FoundFile) -> tuple[str, ast.Module] | None:
         content = read(file)
         parsed = parse(file.shown, content) if isinstance(content, bytes) else content
         if isinstance(parsed, Skipped):
-            reasons[file.path] = parsed.reason
+            self.reasons[file.path] = parsed.reason
             return None
         return parsed
 
-    bases = {file.path: facts[file.path].bases for file in files if facts[file.path].bases}
-    index = ProjectIndex(files, load, bases, called_names(facts))
+    def facts_of(self, file: FoundFile) -> FileFacts | Skipped:
+        """What the scan of a file tells: known from an earlier run, or made now."""
+        content = read(file)
+        if isinstance(content, Skipped):
+            return content
+        known, named = self.facts.get(file.path), bool(self.settings.handlers)
+        if (
+            known is not None
+            and (known.is_checked or known.is_candidate or not self.checks_all)
+            and known.digest == digest_of(content)
+            and (known.is_candidate or not named)
+        ):
+            return known
+        return scan(file, content, named, self.checks_all)
+
+
+_SHARED: list[_Shared] = []
+
+
+def _scan_chunk(files: list[FoundFile]) -> list[tuple[FoundFile, FileFacts | Skipped]]:
+    return [(file, _SHARED[0].facts_of(file)) for file in files]
+
+
+def _judge_chunk(wanted: list[FoundFile]) -> list[tuple[str, KnownModule | str]]:
+    shared = _SHARED[0]
+    found = []
     for file in wanted:
-        yield file.path, _judge_one(index, file, facts, settings, reasons)
-        index.forget()
+        found.append(
+            (file.path, _judge_one(shared.index, file, shared.facts, shared.settings, shared.reasons))
+        )
+        shared.index.forget()
+    return found
 
 
 def _judge_one(
@@ -270,15 +298,3 @@ def _judge_one(
         return f"is not judged: a fault in oncegate itself ({type(error).__name__}: {str(error)[:80]})"
     depends = {path: facts[path].digest for path in {file.path, *index.touched} if path in facts}
     return KnownModule(depends, result if result is not None else ModuleResult([], [], []))
-
-
-_SHARED: list[tuple[list[FoundFile], dict[str, FileFacts], AuditSettings]] = []
-
-
-def _begin(files: list[FoundFile], facts: dict[str, FileFacts], settings: AuditSettings) -> None:
-    _SHARED[:] = [(files, facts, settings)]
-
-
-def _judge_chunk(wanted: list[FoundFile]) -> list[tuple[str, KnownModule | str]]:
-    files, facts, settings = _SHARED[0]
-    return list(judge_files(files, facts, wanted, settings))

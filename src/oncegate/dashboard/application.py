@@ -165,7 +165,7 @@ class OperationsPage:
 
     async def act(self, act: Act, request: Request) -> Response:
         """Answers a POST: from our own page, by a signed-in operator, with their form's token."""
-        form = await read_form(request)
+        form = await read_form(request, may_upload=not self._is_stranger(request))
         if form is None:
             return self._render(request, message("Too large", "the form is too large", 413), ANYBODY)
         if not is_own_page(request.headers, request.url.scheme):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from oncegate.audit.catalogue import RULES
-from oncegate.audit.kept import KeptFinding, KeptReport, last_report, trend
-from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
+from oncegate.audit.kept import KeptFinding, KeptReport, keep_report, last_report, read_report, trend
+from oncegate.dashboard.operators import Role
+from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools, need
+from oncegate.errors import ConfigError, UsageError
 from oncegate.store import Session
 
 SHOWN_MAX: Final = 30  # of the kept reports, the newest
@@ -26,11 +28,31 @@ class RuleRow(Struct, frozen=True):
 
 def audit_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """The last report by rule, the most frequent first."""
+    return PageResponse("audit.html", _values(session))
+
+
+def keep_uploaded(tools: Tools, visit: RequestContext) -> PageResponse:
+    """Keeps a report that an operator has chosen as a file."""
+    if visit.tenant is not None:
+        raise NotHere("there is no such action")
+    need(tools, visit, Role.APPROVER, "keep a report of the audit")
+    try:
+        report = read_report(visit.form.get("report", "").encode())
+        with tools.commits.transaction() as session:
+            keep_report(session, report, at_ms=tools.clock.wall_ms(), actor=visit.visitor.name)
+    except (ConfigError, UsageError) as refused:
+        with tools.look() as session:
+            values = {**_values(session), "refusal": f"{refused}. Nothing was kept."}
+        return PageResponse("audit.html", values, 409)
+    return PageResponse(go_to="/audit")
+
+
+def _values(session: Session) -> dict[str, Any]:
     report, points = last_report(session), trend(session)
     rows = [] if report is None else _rows(report)
     curve = [float(point.summary.findings) for point in points]
     values = {"title": "Code audit", "report": report, "points": points[::-1][:SHOWN_MAX], "rows": rows}
-    return PageResponse("audit.html", {**values, "curve": curve})
+    return {**values, "curve": curve}
 
 
 def _rows(report: KeptReport) -> list[RuleRow]:

@@ -17,7 +17,7 @@ from oncegate.dashboard import (
 )
 from oncegate.dashboard import doubled_page as doubled
 from oncegate.dashboard import limits_page as limits
-from oncegate.dashboard.audit_page import audit_page
+from oncegate.dashboard.audit_page import audit_page, keep_uploaded
 from oncegate.dashboard.dead_letters_page import dead_letters_page
 from oncegate.dashboard.doubled_page import doubled_page
 from oncegate.dashboard.entries_page import entries_page
@@ -73,6 +73,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "/duplicates/{entry}/{verb}": doubled.decide,
     "/resources/{finding}/{verb}": resources_page.decide,
     "/limits/set": limits.set_limits,
+    "/audit/keep": keep_uploaded,
     "/surface/decide": surface_form.decide_surface,
     "/lanes/steer/{verb}": lanes_page.steer,
     "/lanes/replay": lanes_page.replay,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from email.parser import BytesParser
+from email.policy import HTTP
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -10,6 +12,8 @@ from starlette.requests import Request
 from oncegate.errors import UsageError
 
 BODY_BYTES_MAX: Final = 64 * 1024
+UPLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
+UPLOADS: Final = frozenset({"/audit/keep"})
 FIELDS_MAX: Final = 200
 COOKIES_MAX: Final = 4
 
@@ -37,18 +41,36 @@ def is_encrypted(request: Request) -> bool:
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
-async def read_form(request: Request) -> dict[str, str] | None:
-    """Reads a plain form; None if it is larger than any form of ours."""
+async def read_form(request: Request, *, may_upload: bool = False) -> dict[str, str] | None:
+    """Reads a form; None if it is larger than any form of ours. Only some pages take a file."""
+    is_upload = may_upload and path_of(request) in UPLOADS
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > BODY_BYTES_MAX:
+        if len(body) > (UPLOAD_BYTES_MAX if is_upload else BODY_BYTES_MAX):
             return None
+    kind = request.headers.get("content-type", "")
+    if kind.startswith("multipart/form-data"):
+        return _parts_of(kind, bytes(body))
     text = body.decode("utf-8", "replace")
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
     except ValueError:  # more fields than any form of ours
         return None
+
+
+def _parts_of(kind: str, body: bytes) -> dict[str, str] | None:
+    """The fields of a form with a file; a file is its text."""
+    document = BytesParser(policy=HTTP).parsebytes(
+        f"content-type: {kind}\r\n\r\n".encode("latin-1", "replace") + body
+    )
+    parts = list(document.iter_parts())
+    if len(parts) > FIELDS_MAX:
+        return None
+    names = [str(part.get_param("name", "", header="content-disposition")) for part in parts]
+    payloads = (part.get_payload(decode=True) for part in parts)
+    texts = (one.decode("utf-8", "replace") if isinstance(one, bytes) else "" for one in payloads)
+    return dict(zip(names, texts, strict=True))
 
 
 def read_seq(text: str) -> int:

@@ -26,6 +26,7 @@ _TYPES: Final = (("KafkaConsumer", "kafka"), ("aiokafka", "aiokafka"), ("conflue
 
 
 _FETCHES: Final = re.compile(r"receive|poll|fetch|read|next|pull|messages?$|batch", re.IGNORECASE)
+_LOOPS: Final = frozenset({ast.While, ast.For, ast.AsyncFor})
 _RUNS: Final = re.compile(r"consum|run|work|listen|subscri|loop|poll|start|serve|process", re.IGNORECASE)
 
 
@@ -86,7 +87,7 @@ def iterated(node: ast.For | ast.AsyncFor, scope: Scope) -> str:
 
 def loop_handlers(unit: FunctionUnit, scope: Scope) -> Iterator[Handler]:
     """The consuming loops of a function; the outermost one that receives counts."""
-    found = _loops(unit.node.body, unit, scope)
+    found = _loops(unit, scope)
     if found:
         unit.has_loop = True
         yield from found
@@ -101,30 +102,26 @@ def loop_handlers(unit: FunctionUnit, scope: Scope) -> Iterator[Handler]:
             return
 
 
-def _loops(body: list[ast.stmt], unit: FunctionUnit, scope: Scope) -> list[Handler]:
+def _loops(unit: FunctionUnit, scope: Scope) -> list[Handler]:
     found: list[Handler] = []
-    for statement in body:
-        for node in walk_scope(statement):
-            if any(_is_inside(node, one) for one in found):
-                continue
-            if isinstance(node, ast.While):
-                broker = next(
-                    filter(
-                        None,
-                        (received_by(one, scope) for one in walk_scope(node) if isinstance(one, ast.Call)),
-                    ),
-                    "",
-                )
-                if broker:
-                    found.append(Handler(unit, broker, "message", body=node.body, node=node))
-            elif isinstance(node, ast.For | ast.AsyncFor):
-                broker = iterated(node, scope)
-                if not broker and isinstance(node.iter, ast.Call | ast.Await):
-                    inner = node.iter.value if isinstance(node.iter, ast.Await) else node.iter
-                    broker = received_by(inner, scope) if isinstance(inner, ast.Call) else ""
-                if broker:
-                    found.append(Handler(unit, broker, "message", body=node.body, node=node))
+    for node in unit.nodes:
+        if type(node) not in _LOOPS or any(_is_inside(node, one) for one in found):
+            continue
+        broker = _broker_of(node, scope)
+        if broker and isinstance(node, ast.While | ast.For | ast.AsyncFor):
+            found.append(Handler(unit, broker, "message", body=node.body, node=node))
     return found
+
+
+def _broker_of(node: ast.AST, scope: Scope) -> str:
+    if isinstance(node, ast.While):
+        calls = (one for one in walk_scope(node) if isinstance(one, ast.Call))
+        return next(filter(None, (received_by(one, scope) for one in calls)), "")
+    if not isinstance(node, ast.For | ast.AsyncFor):
+        return ""
+    broker = iterated(node, scope)
+    inner = node.iter.value if isinstance(node.iter, ast.Await) else node.iter
+    return broker or (received_by(inner, scope) if isinstance(inner, ast.Call) else "")
 
 
 def _is_inside(node: ast.AST, handler: Handler) -> bool:

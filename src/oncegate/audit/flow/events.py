@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.audit.project.scope import Scope
 from oncegate.audit.project.units import FunctionUnit
@@ -38,6 +41,11 @@ class Kind(Enum):
     OTHER = "any other call"
 
 
+ROW_COUNTS: Final = frozenset(
+    {"rowcount", "upserted_id", "modified_count", "matched_count", "inserted_id", "statusmessage", "affected_rows", "row_count"}
+)  # fmt: skip
+
+
 class Keyed(Enum):
     """Whether a call carries an idempotency key."""
 
@@ -46,8 +54,7 @@ class Keyed(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyExpr:
+class KeyExpr(Struct, frozen=True, eq=False):
     """An expression that makes a key, with the scope it is read in and what its parameters stand for."""
 
     node: ast.expr
@@ -62,8 +69,7 @@ class KeyExpr:
         return replace(self, arguments=arguments) if self.scope.function is callee else self
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CodeEvent:
+class CodeEvent(Struct, frozen=True, eq=False):
     """One thing that happens on a path."""
 
     kind: Kind
@@ -85,7 +91,7 @@ class CodeEvent:
     via: tuple[tuple[Scope, ast.Call], ...] = ()
     flags: frozenset[str] = frozenset()
     of: CodeEvent | None = None
-    origin: ast.AST | None = field(default=None)
+    origin: ast.AST | None = None
 
     def places(self) -> list[ast.AST]:
         """The nodes that stand for this event, in its own function and in the callers."""
@@ -102,8 +108,7 @@ class Ending(Enum):
     BREAK = "breaks a loop"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Path:
+class Path(Struct, frozen=True, eq=False):
     """A sequence of events through a block, and how it ends."""
 
     events: tuple[CodeEvent, ...] = ()
@@ -130,9 +135,4 @@ def refers(test: CodeEvent, event: CodeEvent) -> bool:
 
 def reads_result(node: ast.AST) -> bool:
     """Whether an expression reads the number of changed rows."""
-    return any(
-        isinstance(one, ast.Attribute)
-        and one.attr in ("rowcount", "upserted_id", "modified_count", "matched_count", "inserted_id", "statusmessage",
-                         "affected_rows", "row_count")
-        for one in ast.walk(node)
-    )  # fmt: skip
+    return any(isinstance(one, ast.Attribute) and one.attr in ROW_COUNTS for one in ast.walk(node))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import classify

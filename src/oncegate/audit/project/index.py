@@ -120,19 +120,20 @@ def _shared(path: str, other: str) -> int:
 
 def _names_of(file: FoundFile, packages: set[str]) -> list[str]:
     """The names a file can be imported by: below its package's root, below the audited folder."""
-    root = os.path.dirname(file.path)
-    while root in packages and os.path.dirname(root) != root:
-        root = os.path.dirname(root)
-    names = [_dotted(file.path, root)]
-    current = os.path.dirname(file.path)
+    folder, _, name = file.path.rpartition(os.sep)
+    stem = name.rsplit(".", 1)[0]
+    root = folder
+    while root in packages and os.sep in root:
+        root = root.rpartition(os.sep)[0]
     limit = os.path.abspath(file.root)
-    while len(current) >= len(limit) and current.startswith(limit) and os.path.dirname(current) != current:
-        names.append(_dotted(file.path, current))
-        current = os.path.dirname(current)
-    return list(dict.fromkeys(name for name in names if name)) or [os.path.basename(file.path)]
+    names = [_dotted(folder[len(root) :], stem)]
+    current = folder
+    while len(current) >= len(limit) and current.startswith(limit) and os.sep in current:
+        names.append(_dotted(folder[len(current) :], stem))
+        current = current.rpartition(os.sep)[0]
+    return list(dict.fromkeys(name for name in names if name)) or [name]
 
 
-def _dotted(path: str, root: str) -> str:
-    inside = os.path.relpath(path, root)
-    stem = inside.rsplit(".", 1)[0].replace(os.sep, ".")
-    return stem.removesuffix(".__init__") if stem != "__init__" else ""
+def _dotted(folders: str, stem: str) -> str:
+    parts = [part for part in folders.split(os.sep) if part]
+    return ".".join(parts if stem == "__init__" else [*parts, stem])

@@ -114,8 +114,8 @@ class ClassUnit:
         found = bindings_of(self.node.body)
         for method in self.methods.values():
             first = method.parameters[0] if method.parameters else "self"
-            for node in walk_all(method.node):
-                for target, binding in _targets(node):
+            for node in method.nodes:
+                for target, binding in _targets(node) if type(node) in _BINDING else ():
                     if (
                         isinstance(target, ast.Attribute)
                         and isinstance(target.value, ast.Name)
@@ -208,22 +208,30 @@ def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         current = waiting.pop()
         yield current
-        if current is not node and isinstance(current, _SCOPES):
+        kind = type(current)
+        if kind in _LEAVES or (kind in _SCOPES and current is not node):
             continue
-        below: list[ast.AST] = []
-        for name in current._fields:
+        fields = _FIELDS.get(kind)
+        if fields is None:
+            fields = _FIELDS[kind] = tuple(name for name in reversed(kind._fields) if name not in _TEXTS)
+        for name in fields:
             part = getattr(current, name, None)
-            if isinstance(part, ast.AST):
-                below.append(part)
-            elif isinstance(part, list):
-                below += [one for one in part if isinstance(one, ast.AST)]
-        below.reverse()
-        waiting += below
+            if type(part) is list:
+                waiting += [one for one in reversed(part) if one is not None]
+            elif part is not None:
+                waiting.append(part)
 
 
-def walk_all(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all below it."""
-    return ast.walk(node)
+# Fields that hold no nodes, or nodes without anything below them: contexts and operators.
+_TEXTS: Final = frozenset(
+    {"ctx", "op", "ops", "type_comment", "kind", "id", "attr", "arg", "name", "names", "module", "level", "asname", "simple",
+     "is_async", "conversion", "rest", "kwd_attrs", "tag"}
+)  # fmt: skip
+_LEAVES: Final = frozenset({ast.Constant, ast.Name, ast.Pass, ast.Break, ast.Continue, ast.MatchSingleton})
+_FIELDS: Final[dict[type[ast.AST], tuple[str, ...]]] = {}
+_BINDING: Final = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension, ast.withitem}
+)
 
 
 def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
@@ -245,7 +253,7 @@ def bindings_of(body: list[ast.stmt]) -> dict[str, list[Binding]]:
         if isinstance(statement, _SCOPES):
             continue
         for node in walk_scope(statement):
-            for target, binding in _targets(node):
+            for target, binding in _targets(node) if type(node) in _BINDING else ():
                 if isinstance(target, ast.Name):
                     found.setdefault(target.id, []).append(binding)
     return found

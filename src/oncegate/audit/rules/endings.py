@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from oncegate.audit.flow.events import CodeEvent, Ending, Kind, Path, refers
+from oncegate.audit.flow.events import ROW_COUNTS, CodeEvent, Ending, Kind, Path, refers
 from oncegate.audit.flow.special import is_broad
+from oncegate.audit.flow.state import is_state
 from oncegate.audit.project.scope import Scope
 from oncegate.audit.rules.view import Draft, Meaning, View, branch_on, failed, first_test, meaning_of, short
 
@@ -110,7 +111,20 @@ def _is_repeat(guard: CodeEvent, test: CodeEvent) -> bool:
     if guard.by_name:
         is_new = "new" in guard.what or "first" in guard.what
         return meaning is (Meaning.ABSENT if is_new else Meaning.PRESENT)
-    return meaning in (Meaning.PRESENT, Meaning.STATE)
+    if guard.library in ("redis", "cache"):
+        return meaning is Meaning.PRESENT
+    return meaning in (Meaning.PRESENT, Meaning.STATE) and not _asks_other_field(test.node, guard)
+
+
+def _asks_other_field(test: ast.AST, guard: CodeEvent) -> bool:
+    """Whether a branch asks for a field of a row that says nothing about work that was done: `if order.template:`."""
+    held = {name for _, name in guard.names}
+    fields = [
+        one.attr
+        for one in ast.walk(test)
+        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id in held
+    ]
+    return bool(fields) and not any(is_state(name) or name in ROW_COUNTS for name in fields)
 
 
 def _leaving(path: Path, start: int) -> ast.AST | None:

@@ -212,10 +212,21 @@ def _is_dedupe(view: View, path: Path, position: int) -> bool:
             if one.kind in (Kind.CHECK, Kind.RESERVE)
             and (one.library, one.subject) == (event.library, event.subject)
         ]
-        return bool(asked) and not any(one.window for one in asked)
+        return bool(asked) and not any(one.window for one in asked) and _skips_work(view, asked[0])
     if event.kind is Kind.CHECK:
         return branch_on(path, position) is not None or bool(failed(path, position, len(path.events)))
     return True
+
+
+def _skips_work(view: View, check: CodeEvent) -> bool:
+    """Whether one answer to a check ends the work: a cache of values is asked too, and the work goes on."""
+    works = set()
+    for path in view.paths:
+        at = next((n for n, one in enumerate(path.events) if one.node is check.node), None)
+        if at is not None:
+            rest = path.events[at:]
+            works.add(any(one.kind in (Kind.EFFECT, Kind.WRITE, Kind.DYNAMIC, Kind.SPAWN) for one in rest))
+    return len(works) == 2
 
 
 def _all_events(view: View) -> Iterator[CodeEvent]:

@@ -89,6 +89,7 @@ def _fault(
         and len(node.args) < 2
         and not node.keywords
         and "datetime.date." not in dotted
+        and not _is_made_aware(node, nodes, scope)
     ):
         return "fromtimestamp() gives local time without an offset", _zone_edit(node, unit)
     if (
