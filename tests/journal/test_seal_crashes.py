@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from oncegate.crashpoints import SEAL_CRASH_POINTS
+from oncegate.errors import StoreError
 from oncegate.journal.keys import PrivateKey
 from oncegate.journal.publishing import HeadFolder
+from oncegate.journal.sealer import Sealer
+from oncegate.testing import Fault, Faults, faulty
 from oncegate.testing.crashing import ArmedCrashPoints, CrashReached
 from tests.journal.conftest import SealedLedger
 
@@ -34,6 +37,22 @@ def crashed_and_resumed(made: SealedLedger, folder: HeadFolder, point: str, nth:
 def test_a_crash_leaves_a_good_journal(sealed: SealedLedger, tmp_path: Path, point: str) -> None:
     sealed.fill(10)
     crashed_and_resumed(sealed, HeadFolder(tmp_path / "heads"), point, 1)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.UNDONE])
+def test_a_lost_reply_leaves_a_good_journal(sealed: SealedLedger, fault: Fault) -> None:
+    """Whether the head was committed or not, the next run goes on from what stands."""
+    sealed.fill(10)
+    sealed.seal(batch_records=4)
+    sealed.fill(6, 10)
+    faults = Faults()
+    faults.plan.append(fault)
+    with pytest.raises(StoreError):
+        Sealer(faulty(sealed.store, faults), sealed.clock, [sealed.key]).run_once(at_once=True)
+    assert sealed.verify().is_intact
+    sealed.seal()
+    report = sealed.verify()
+    assert (report.findings, report.unsealed) == ([], 0)
 
 
 def test_two_sealers_make_one_tree(sealed: SealedLedger) -> None:
