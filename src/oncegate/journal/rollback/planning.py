@@ -103,6 +103,7 @@ class Planner:
 
     async def _make(self, to: StoredManifest, actor: str, name: str) -> tuple[RollbackPlan, PlanLines]:
         self._check_beliefs(to)
+        await asyncio.to_thread(self._archive.verify_parts, to.manifest, set())
         chains = await asyncio.to_thread(self._chains, to.manifest.mark)
         async with AsyncExitStack() as stack:
             spools: dict[str, Spool] = {}

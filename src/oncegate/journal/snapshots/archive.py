@@ -146,10 +146,15 @@ class Archive:
             found = self.manifest(number)
             if found.manifest.previous != previous:
                 raise SnapshotError(f"snapshot {number} does not follow on {number - 1}: it was exchanged")
-            for belief in found.manifest.beliefs.values() if parts else ():
-                self._verify_belief(number, belief, seen)
+            if parts:
+                self.verify_parts(found.manifest, seen)
             previous = found.hash
             yield found
+
+    def verify_parts(self, manifest: Manifest, seen: set[str]) -> None:
+        """Reads every part of one snapshot that is not in `seen`; raises SnapshotError for the first bad one."""
+        for belief in manifest.beliefs.values():
+            self._verify_belief(manifest.number, belief, seen)
 
     def _verify_belief(self, number: int, belief: BeliefEntry, seen: set[str]) -> None:
         listed = self.parts(belief)
