@@ -44,7 +44,7 @@ async def consume(
     wait_seconds: float = 20.0,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Consumed:
-    """Deals with events in order until `go_on` says no; an error of `apply` ends it.
+    """Applies events in order until `go_on` says no; an error of `apply` ends it.
 
     What was dealt with before the error is acknowledged, the event itself is not: the next call begins
     with it.
@@ -71,7 +71,7 @@ async def _deal_with(source: Source, page: Page, apply: Apply) -> Consumed:
 
 
 def through_gate(gate: GateOnStore, surface: str, *, tenant: str | None = None) -> Apply:
-    """Deals with events by admitting them at a surface: run once, however often they come.
+    """Applies events by admitting them at a surface: each runs once, however often it comes.
 
     An event in quarantine or before a person is on record and does not stop those after it; one whose key
     is busy elsewhere does.

@@ -239,7 +239,7 @@ class Feed:
         return FeedReader(self, check_name("reader", name), tenant)
 
     async def ack(self, reader: str, cursor: str, *, tenant: str = "") -> Ack:
-        """Records that a reader has dealt with everything up to a cursor; an older one changes nothing."""
+        """Records that a reader has processed everything up to a cursor; an older one changes nothing."""
         return await self._drive_async(self._ack_flow(reader, tenant, cursor))
 
     def ack_sync(self, reader: str, cursor: str, *, tenant: str = "") -> Ack:
@@ -257,11 +257,11 @@ class Feed:
         return Ack(cursors.make(tenant, acked.position), not acked.moved)
 
     async def readers(self, *, tenant: str = "") -> list[Reader]:
-        """Tells how far a tenant's readers are."""
+        """Returns how far a tenant's readers are."""
         return await self._drive_async(self._readers_flow(tenant))
 
     def readers_sync(self, *, tenant: str = "") -> list[Reader]:
-        """Tells how far a tenant's readers are, from a thread."""
+        """Returns how far a tenant's readers are, from a thread."""
         return self._drive(self._readers_flow(tenant))
 
     def _readers_flow(self, tenant: str) -> _Flow[list[Reader]]:
