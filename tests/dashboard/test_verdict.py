@@ -77,15 +77,14 @@ def test_what_is_silent_or_unknown_is_grey(snapshot: Snapshot, words: str) -> No
 def test_calls_that_fail_are_never_green_not_even_in_their_first_minute(name: str) -> None:
     """No signal is raised yet and no person is needed, but all is not well."""
     circuit = CircuitView(CircuitState.OPEN, NOW - 20_000, NOW + 5_000, 1, 3, "no connection", "w", 0)
-    snapshot = replace(CALM, circuits={name: circuit})
+    again = waiting(State.RETRYABLE, "", 9, 1_000)
+    snapshot = replace(CALM, circuits={name: circuit}, waiting=(again,))
     said = verdict(snapshot)
     assert (said.tone, said.headline) == ("ticket", "Calls to orders fail (no connection).")
     assert (said.more, said.since_ms) == (RESUMES, NOW - 20_000)
     tiles = {one.title: one for one in summaries_of(evaluate(snapshot), snapshot, compares=True)}
-    assert (tiles["Stuck"].tone, tiles["Stuck"].detail) == (
-        "ticket",
-        "calls to orders fail (no connection)",
-    )
+    told = "calls to orders fail (no connection) · 9 events to be tried again"
+    assert (tiles["Stuck"].tone, tiles["Stuck"].value, tiles["Stuck"].detail) == ("ticket", 9, told)
 
 
 def test_every_signal_is_said_as_a_fact() -> None:

@@ -235,9 +235,10 @@ def _stuck(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     parts += [_failing(snapshot, name) for name in sorted(snapshot.circuits)]
     parts += [counted(lapsed, "claim") + " whose lease is over"] if lapsed else []
     tone = max(_level(raised, STUCK), Level.TICKET if snapshot.circuits else Level.OK).label
-    return VerdictSummary(
-        "Stuck", tone, blocked + lapsed, " · ".join(parts) or "nothing is blocked", "/lanes"
-    )
+    again = sum(one.count for one in snapshot.waiting if one.state is State.RETRYABLE)
+    parts += [counted(again, "event") + " to be tried again"] if again else []
+    stuck = blocked + lapsed or (events + again if snapshot.circuits else 0)
+    return VerdictSummary("Stuck", tone, stuck, " · ".join(parts) or "nothing is blocked", "/lanes")
 
 
 def _for_you(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:

@@ -34,7 +34,7 @@ from oncegate.store import (
 )
 
 WAITING: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
-PAGE_ENTRIES: Final = 12  # a card has its forms: about 2 KB each
+PAGE_ENTRIES: Final = 11  # a card has its forms: about 2 KB each, and a page has 48
 PAGE_LANES: Final = 6
 LANES_LOOKED_AT: Final = 200
 PAIRS_COUNTED: Final = 999
