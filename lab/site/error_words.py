@@ -185,6 +185,10 @@ ADVICE: Final[dict[str, Advice]] = {
         "of the snapshots cannot be reached.",
         "Correct what the message names. `oncegate snapshots verify` shows where a chain breaks.",
     ),
+    "NoSuchSnapshot": Advice(
+        "No snapshot has that number or hash, or none was taken yet.",
+        "Look with `oncegate snapshots list`.",
+    ),
     "SnapshotFork": Advice(
         "The storage holds a snapshot that this ledger did not take: two ledgers share a place, or it was "
         "exchanged.",

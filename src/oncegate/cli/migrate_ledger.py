@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             "a ledger is moved from sqlite:///… to postgresql://…, and not otherwise; to use another kind"
             " of ledger, begin an empty one and bring the keys: oncegate import"
         )
+    open_ledger(arguments.target)  # says what to install where the driver is missing
     from oncegate.stores.moving.move import LedgerMove
 
     move = LedgerMove(source, arguments.target, SystemClock())

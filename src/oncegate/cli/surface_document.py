@@ -76,7 +76,10 @@ def run_windows(arguments: argparse.Namespace) -> int:
         for name, delays in found.items():
             print_json({"surface": name, "retention": kept.get(name), **_facts(delays)})
         return DONE
-    rows = [cells(name, kept.get(name, ""), *_facts(delays).values()) for name, delays in found.items()]
+    rows = [
+        cells(name, kept.get(name, ""), *("-" if one is None else one for one in _facts(delays).values()))
+        for name, delays in found.items()
+    ]
     print_table(("SURFACE", "RETENTION", "REPEATS", "HALF WITHIN", "ALL WITHIN", "PROPOSED"), rows)
     tell(f"a proposal needs {REPEATS_MIN} repeats; apply one with: oncegate surfaces window NAME --apply")
     return DONE

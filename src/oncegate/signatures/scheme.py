@@ -157,7 +157,7 @@ def read_timestamp(text: str, name: str, now_s: int, tolerance_s: int) -> int:
 def check_secrets(secrets: Sequence[T]) -> tuple[T, ...]:
     """One to eight secrets: more than one while they are being rotated."""
     if isinstance(secrets, (str, bytes)) or not 0 < len(secrets) <= SECRETS_MAX:
-        raise ConfigError(f"secrets are a list of 1 to {SECRETS_MAX}")
+        raise ConfigError(f'secrets are a list of 1 to {SECRETS_MAX}, such as secrets=["…"]')
     return tuple(secrets)
 
 

@@ -204,7 +204,7 @@ def _copies(event: dict[str, Any], typed: Collection[str]) -> dict[str, Any]:
     return {name: copied(value) for name, value in event.items() if name not in typed}
 
 
-def _is_exactly(value: Any, kind: type) -> bool:
+def _is_exactly(value: Any, kind: Any) -> bool:
     return type(value) is kind and (kind is not Decimal or value.is_finite())
 
 
