@@ -6,7 +6,7 @@ A bare client receives and acknowledges, as its documentation shows it, and does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -26,7 +26,7 @@ class BenchQueue(NamedTuple):
     """One empty queue: how to fill it, the bare client, and the adapter."""
 
     send: Callable[[list[bytes]], Awaitable[None]]
-    bare: Callable[[int, Seen], Awaitable[None]]
+    bare: Callable[[int, Seen], Coroutine[Any, Any, None]]
     source: Callable[[], Source]
 
 
