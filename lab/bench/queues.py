@@ -6,7 +6,7 @@ A bare client receives and acknowledges, as its documentation shows it, and does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -17,7 +17,7 @@ from tests.support.kafka_mock import MockKafka
 from tests.support.servers import MiniStack, Nats, RabbitMq, Server, Valkey, running
 
 BATCH: Final = 64
-KEYS: Final = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
+KEYS: Final[dict[str, Any]] = {"aws_access_key_id": "k", "aws_secret_access_key": "s"}
 
 Seen = Callable[[int], object]  # called with each number of messages that were acknowledged
 
@@ -26,7 +26,7 @@ class BenchQueue(NamedTuple):
     """One empty queue: how to fill it, the bare client, and the adapter."""
 
     send: Callable[[list[bytes]], Awaitable[None]]
-    bare: Callable[[int, Seen], Awaitable[None]]
+    bare: Callable[[int, Seen], Coroutine[Any, Any, None]]
     source: Callable[[], Source]
 
 
@@ -116,9 +116,8 @@ def of_valkey(url: str) -> BenchQueue:
             if not await redis.exists(name):
                 await redis.xgroup_create(name, "workers", id="0", mkstream=True)
             while count > 0:
-                for _, entries in await redis.xreadgroup(
-                    "workers", "one", {name: ">"}, count=BATCH, block=1000
-                ):
+                found: Any = await redis.xreadgroup("workers", "one", {name: ">"}, count=BATCH, block=1000)
+                for _, entries in found:
                     await redis.xack(name, "workers", *(one for one, _ in entries))
                     count -= len(entries)
                     seen(len(entries))
@@ -130,7 +129,7 @@ def of_ministack(url: str) -> BenchQueue:
     """A standard queue."""
     import boto3
 
-    client = boto3.client("sqs", endpoint_url=url, **KEYS)
+    client = boto3.client("sqs", endpoint_url=url, region_name="us-east-1", **KEYS)
     queue = client.create_queue(QueueName=f"q-{uuid4().hex[:8]}")["QueueUrl"]
 
     async def send(bodies: list[bytes]) -> None:
@@ -156,13 +155,7 @@ def of_ministack(url: str) -> BenchQueue:
     async def bare(count: int, seen: Seen) -> None:
         await asyncio.to_thread(take, count, seen)
 
-    return BenchQueue(
-        send, bare, lambda: sources.Sqs(queue, endpoint=url, region="us-east-1", **_without_region())
-    )
-
-
-def _without_region() -> dict[str, str]:
-    return {name: value for name, value in KEYS.items() if name != "region_name"}
+    return BenchQueue(send, bare, lambda: sources.Sqs(queue, endpoint=url, region="us-east-1", **KEYS))
 
 
 def of_kafka(kafka: MockKafka) -> BenchQueue:

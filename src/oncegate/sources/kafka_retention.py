@@ -11,7 +11,8 @@ ASK_SECONDS: Final = 5.0
 def read_retention(settings: Mapping[str, Any], topic: str) -> dict[str, float | None]:
     """The parts of a topic's retention; empty where the brokers do not tell, or not to this user."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, ConfigResource
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import ConfigResource  # the package does not export it by name
 
     try:
         admin = AdminClient({**settings, "log_level": 0})
