@@ -140,7 +140,7 @@ def test_old_entries_of_all_shards_are_forgotten(
         assert f"{COUNT - 5} entries of orders" in capsys.readouterr().out
         jobs = [job for job in standard_jobs(gate) if isinstance(job, PeriodicJob)]
         pruners = [job.run_once for job in jobs if job.run_once and job.name.startswith("pruner")]
-        assert (len(pruners), sum(cast("Any", run()).entries for run in pruners)) == (3, 5)
+        assert (len(pruners), sum(cast("Any", run)().entries for run in pruners)) == (3, 5)
         assert sum(job.name.startswith("payload pruner") for job in jobs) == 3
 
 

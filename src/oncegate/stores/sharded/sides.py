@@ -22,7 +22,7 @@ _AT_ONCE: Final = 500
 Row = dict[str, Any]
 
 
-class Side:
+class LedgerSide:
     """One database, by a connection of its own; statements are written with `?`."""
 
     def __init__(self, connection: Any) -> None:
@@ -146,7 +146,7 @@ class Side:
             self.run(f"DELETE FROM oncegate_entry WHERE id IN ({marks(ids)})", *ids)
 
 
-def copy_entries(source: Side, target: Side, entries: Sequence[Row], ticks_ahead: int) -> None:
+def copy_entries(source: LedgerSide, target: LedgerSide, entries: Sequence[Row], ticks_ahead: int) -> None:
     """Adds entries to another database; `ticks_ahead` is how far its ledger time is ahead."""
     for some in _batches(entries):
         parts = {table: source.parts_of(table, some) for table in _PARTS if table != "lasting"}
