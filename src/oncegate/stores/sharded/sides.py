@@ -70,7 +70,7 @@ class LedgerSide:
         raise NotImplementedError
 
     def live(self, now_ticks: int) -> set[str]:
-        """The virtual shards with claims whose lease has not lapsed."""
+        """The virtual shards with claims under way."""
         raise NotImplementedError
 
     def records_of(self, entries: Sequence[Row]) -> list[Row]:
@@ -87,7 +87,7 @@ class LedgerSide:
         return self.rows("entry", where + lock, parameters)
 
     def count_of(self, names: Sequence[str]) -> int:
-        """How many entries virtual shards have."""
+        """Counts the entries of virtual shards."""
         where, parameters = _within(names)
         return int(self.run(f"SELECT count(*) FROM oncegate_entry WHERE {where}", *parameters)[0][0])
 
