@@ -77,16 +77,13 @@ def standard_jobs(
         )
     ]
     missing = missing_facets(gate)
-    if "pruning" not in missing:
-        jobs += _pruners(gate, prune_every)
+    jobs += [] if "pruning" in missing else _pruners(gate, prune_every)
     if missing:
         return jobs
     lanes = LanePruner(gate.engine.store, gate.engine.clock, keep_delivered)
     scan = ContentScan(gate.engine.store, gate.engine.clock, window=scan_window)
-    jobs += [
-        PeriodicJob("lane pruner", prune_every, run_once=lanes.run_once, kind="pruning"),
-        PeriodicJob("content scan", scan_every, run_once=scan.run_once, kind="scans"),
-    ]
+    jobs.append(PeriodicJob("lane pruner", prune_every, run_once=lanes.run_once, kind="pruning"))
+    jobs.append(PeriodicJob("content scan", scan_every, run_once=scan.run_once, kind="scans"))
     if feed_retention is not None:
         feed = FeedPruner(gate.engine.store, gate.engine.clock, feed_retention, followers=followers)
         jobs.append(PeriodicJob("feed pruner", prune_every, run_once=feed.run_once, kind="pruning"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from oncegate.maintenance.schedule import PeriodicJob
 from oncegate.model.keys import Key
 from oncegate.store import EntryFilter
 from oncegate.stores.sharded import ShardedStore
-from oncegate.stores.sharded.shard_map import inner_id, shard_of
+from oncegate.stores.sharded.shard_map import VIRTUALS, inner_id, rendezvous, shard_of
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.support.ledgers import new_ledger
 
@@ -63,11 +62,13 @@ def test_each_key_has_one_shard_and_each_event_one_effect(files: list[str]) -> N
             assert 3 < sum(session.counts().values()) < COUNT
 
 
-def test_keys_are_shared_out_evenly() -> None:
-    """Each of five shards has its fifth, within a tenth of it."""
-    keys = [os.urandom(24) for _ in range(20_000)]
-    counts = Counter(shard_of(key, 5) for key in keys)
-    assert all(abs(count - 4_000) < 400 for count in counts.values())
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 16])
+def test_virtual_shards_are_shared_out_evenly_and_one_more_takes_only_its_own(count: int) -> None:
+    """Each has its share within an eighth, and no key moves between two that stay."""
+    homes, before = rendezvous(count), rendezvous(count - 1)
+    shares = Counter(homes)
+    assert all(abs(shares[place] * count / VIRTUALS - 1) < 1 / 8 for place in range(count))
+    assert {now for was, now in zip(before, homes, strict=True) if was != now} == {count - 1}
 
 
 @pytest.mark.parametrize("change", ["order", "more", "fewer", "one"])
@@ -140,7 +141,7 @@ def test_old_entries_of_all_shards_are_forgotten(
         assert f"{COUNT - 5} entries of orders" in capsys.readouterr().out
         jobs = [job for job in standard_jobs(gate) if isinstance(job, PeriodicJob)]
         pruners = [job.run_once for job in jobs if job.run_once and job.name.startswith("pruner")]
-        assert (len(pruners), sum(cast("Any", run()).entries for run in pruners)) == (3, 5)
+        assert (len(pruners), sum(cast("Any", run)().entries for run in pruners)) == (3, 5)
         assert sum(job.name.startswith("payload pruner") for job in jobs) == 3
 
 

@@ -135,7 +135,7 @@ class PostgresStore:
 
     def _open_durable(self) -> Connection:
         """A connection to an up-to-date ledger on a server that keeps what it acknowledges."""
-        connection = self._open()
+        connection = self.open_connection()
         try:
             self._prepare(connection)
             self._check_durability(connection)
@@ -175,7 +175,8 @@ class PostgresStore:
     def _ticks(self) -> Callable[[], int] | None:
         return None if self._clock is None else self._clock.ticks_ms
 
-    def _open(self) -> LimitedConnection:
+    def open_connection(self) -> LimitedConnection:
+        """A bare connection, to a server that a ledger can be on."""
         connection = self._dial()
         if connection.info.server_version < SERVER_VERSION_MIN:
             version, needed = connection.info.server_version // 10000, SERVER_VERSION_MIN // 10000
@@ -231,7 +232,7 @@ class PostgresStore:
         if not poolers.is_pooled(connection):
             return
         if not self._is_pooler_judged:
-            poolers.refuse_transaction_mode(connection, self._open)
+            poolers.refuse_transaction_mode(connection, self.open_connection)
             self._is_pooler_judged = True
         for name, value in _SETTINGS.items():
             connection.execute(f"SET {name} = '{value}'".encode())
@@ -245,10 +246,6 @@ class PostgresStore:
                 self._durability = Durability.PROCESS_CRASH
             elif setting == "synchronous_commit":  # kept as it is: a reload of the server cannot lower it
                 connection.execute(f"SET synchronous_commit = '{value}'".encode())
-
-    def raw(self) -> Connection:
-        """A bare connection to an existing ledger, for moving its rows."""
-        return self._open()
 
     def knows(self, names: Sequence[str]) -> bool:
         """Tells whether the ledger's id and the numbers of these names are known."""
@@ -274,7 +271,7 @@ class PostgresStore:
 
     def exists(self) -> bool:
         """Tells whether the database holds a ledger; a server that cannot be reached says why not."""
-        connection = self._open()
+        connection = self.open_connection()
         try:
             return schema.exists(connection)
         except psycopg.Error as error:
@@ -306,7 +303,7 @@ class PostgresStore:
 
     def _open_look(self) -> PostgresSession:
         """A session at the beginning of a look, on a ledger that is as it should be."""
-        connection = self._open()
+        connection = self.open_connection()
         try:
             self._check_schema(connection)
             # A kept one has its statements prepared; they are planned for what they are asked all the same.
@@ -340,7 +337,7 @@ class PostgresStore:
 
     def pending_migrations(self) -> list[Migration]:
         """Tells which migrations the database still needs."""
-        connection = self._open()
+        connection = self.open_connection()
         try:
             return schema.pending(connection)
         except psycopg.Error as error:
@@ -350,7 +347,7 @@ class PostgresStore:
 
     def migrate(self) -> list[Migration]:
         """Applies and returns the pending migrations."""
-        connection = self._open()
+        connection = self.open_connection()
         try:
             applied = schema.apply_pending(connection)
             catalogue.refuse_damage(connection)
@@ -368,7 +365,7 @@ class PostgresStore:
 
     def make_room(self, now_ms: int) -> list[str]:
         """Makes the months ahead and drops past ones that are empty."""
-        connection = self._open()
+        connection = self.open_connection()
         try:
             made = [f"made {name}" for name in ensure_partitions(connection, now_ms)]
             return made + [f"dropped {name}" for name in drop_empty_months(connection, now_ms)]
@@ -380,11 +377,14 @@ class PostgresStore:
     def examine(self) -> list[Finding]:
         """Looks at the server, its settings and the schema, and rehearses a claim."""
         try:
-            connection = self._open()
+            connection = self.open_connection()
         except StoreError as error:
             return [Finding(False, "ledger", self.address, str(error))]
         try:
-            findings = [Finding(True, "ledger", self.address), *examine_server(connection, self._open)]
+            findings = [
+                Finding(True, "ledger", self.address),
+                *examine_server(connection, self.open_connection),
+            ]
             if all(finding.ok for finding in findings if finding.what in ("pooler", "schema")):
                 # Without a way to reopen it writes names inside the transaction too, which is undone.
                 session = PostgresSession(connection, self._ticks)

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from oncegate.errors import StoreBusy
-from oncegate.stores.sharded.sides import Row, Side, marks
+from oncegate.stores.sharded.sides import LedgerSide, Row, marks
 from oncegate.stores.shared.homes import HOME, REFUSAL, REFUSAL_STATE
 
 _OWN: Final = frozenset({"xact"})  # columns that a database fills by itself
 _NUMBERS_AHEAD: Final = 100_000
 
 
-class SqliteSide(Side):
+class SqliteSide(LedgerSide):
     """A SQLite file."""
 
     _VIRTUAL = "lower(substr(hex(NEW.key), 1, 3))"
@@ -108,7 +108,7 @@ class SqliteSide(Side):
         super().remove(entries)
 
 
-class PostgresSide(Side):
+class PostgresSide(LedgerSide):
     """A PostgreSQL database."""
 
     def run(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from oncegate.stores.sharded.shard_map import Stamp
-from oncegate.stores.sharded.sides import Side, marks
+from oncegate.stores.sharded.sides import LedgerSide, marks
 from oncegate.stores.shared.homes import HOME, STAMP
 
 _NOT_SHARDED: Final = ("lane", "delivery", "feed", "feed_key", "position")
 
 
-def phases(side: Side) -> dict[str, bytes]:
+def phases(side: LedgerSide) -> dict[str, bytes]:
     """What the database has of each virtual shard; empty before its first re-sharding."""
     found = side.run("SELECT name, body FROM oncegate_document WHERE kind = ?", HOME)
     return {name: bytes(body) for name, body in found}
 
 
-def declare(side: Side, phases: dict[str, bytes], at_ms: int) -> None:
+def declare(side: LedgerSide, phases: dict[str, bytes], at_ms: int) -> None:
     """Says for the first time what the database has; what it said before stays."""
     side.run_many(
         "INSERT INTO oncegate_document (kind, name, version, body, changed_at)"
@@ -31,7 +31,7 @@ def declare(side: Side, phases: dict[str, bytes], at_ms: int) -> None:
     )
 
 
-def set_phases(side: Side, names: Sequence[str], phase: bytes, *only_from: bytes) -> int:
+def set_phases(side: LedgerSide, names: Sequence[str], phase: bytes, *only_from: bytes) -> int:
     """Changes what the database has of virtual shards; tells of how many it had one of `only_from`."""
     if not names:
         return 0
@@ -43,7 +43,7 @@ def set_phases(side: Side, names: Sequence[str], phase: bytes, *only_from: bytes
     return len(found)
 
 
-def write_stamp(side: Side, stamp: Stamp, at_ms: int) -> None:
+def write_stamp(side: LedgerSide, stamp: Stamp, at_ms: int) -> None:
     """Says what the database is, in a transaction of its own."""
     side.run(
         "INSERT INTO oncegate_document (kind, name, version, body, changed_at) VALUES (?, ?, 1, ?, ?)"
@@ -53,12 +53,12 @@ def write_stamp(side: Side, stamp: Stamp, at_ms: int) -> None:
     )
 
 
-def stamp_of(side: Side) -> Stamp | None:
+def stamp_of(side: LedgerSide) -> Stamp | None:
     """What the database is."""
     found = side.run("SELECT body FROM oncegate_document WHERE kind = ? AND name = ?", *STAMP)
     return Stamp.read(bytes(found[0][0]).decode()) if found else None
 
 
-def other_uses(side: Side) -> list[str]:
+def other_uses(side: LedgerSide) -> list[str]:
     """Tables with rows that a sharded ledger has no use for: lanes and the feed."""
     return [table for table in _NOT_SHARDED if side.run(f"SELECT 1 FROM oncegate_{table} LIMIT 1")]

@@ -23,7 +23,7 @@ from oncegate.store import Store
 from oncegate.stores.sharded.engines import PostgresSide, SqliteSide
 from oncegate.stores.sharded.fences import declare, other_uses, phases, set_phases, stamp_of, write_stamp
 from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Stamp, rendezvous
-from oncegate.stores.sharded.sides import Side, copy_entries
+from oncegate.stores.sharded.sides import LedgerSide, copy_entries
 from oncegate.stores.shared.homes import ARRIVED, GONE, HERE, LEAVING
 
 GROUP: Final = 64  # virtual shards that take no new claims at a time
@@ -44,14 +44,14 @@ class ReshardReport(Struct, frozen=True):
     left: int
 
 
-class Place:
+class MovePlace:
     """A database of the move: its place in the longer list, and whether the new list has it."""
 
     def __init__(self, store: Any, index: int, is_new: bool) -> None:
         self.store, self.index, self.is_new = store, index, is_new
         store.connect().close()  # makes the tables where there are none, and checks those that there are
         kind = PostgresSide if store.capabilities.name == "postgres" else SqliteSide
-        self.side: Side = kind(store.raw())
+        self.side: LedgerSide = kind(store.open_connection())
 
     def ticks(self) -> int:
         """The ledger's own time."""
@@ -75,7 +75,7 @@ class Resharding:
         self._old, self._new, self._clock = list(old), list(new), clock
         self._crashpoints, self._patience_ms = crashpoints or CrashPoints(), patience_ms
         self._from = len(old) if len(old) > 1 else 0
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, MovePlace] = {}
         self._entries = self._moved = 0
 
     def run(self, tell: Tell) -> ReshardReport:
@@ -93,9 +93,9 @@ class Resharding:
 
     def _open(self) -> None:
         if not self._from:
-            self._places[DIVIDED] = Place(self._old[0], DIVIDED, is_new=False)
+            self._places[DIVIDED] = MovePlace(self._old[0], DIVIDED, is_new=False)
         for index, (was, will) in enumerate(zip_longest(self._old if self._from else (), self._new)):
-            self._places[index] = Place(was or will, index, is_new=was is None)
+            self._places[index] = MovePlace(was or will, index, is_new=was is None)
 
     def _begin(self) -> str:
         """Fences every database and says what it has, those without entries first."""
@@ -114,7 +114,7 @@ class Resharding:
                 self._crashpoints.hit("reshard.begun")
         return set_id
 
-    def _check(self, place: Place, stamp: Stamp | None) -> None:
+    def _check(self, place: MovePlace, stamp: Stamp | None) -> None:
         where, was, to = place.store.address, self._from, len(self._new)
         at = None if stamp is None else (stamp.index, stamp.count, stamp.to)
         if at in {(place.index, was, to), (place.index, to, 0)}:
@@ -132,7 +132,7 @@ class Resharding:
             said = "no shard" if stamp is None else f"shard {stamp.index} of {stamp.to or stamp.count}"
             raise ConfigError(f"{where} is {said}, not shard {place.index} of {was}; nothing was changed")
 
-    def _fence(self, place: Place) -> None:
+    def _fence(self, place: MovePlace) -> None:
         """From here on the database itself refuses keys that it does not have."""
         home = rendezvous(self._from) if self._from else ()
         other = LEAVING if place.index == DIVIDED else GONE
@@ -147,7 +147,7 @@ class Resharding:
 
         self._alone(place, fence)
 
-    def _alone(self, place: Place, do: Callable[[], object]) -> None:
+    def _alone(self, place: MovePlace, do: Callable[[], object]) -> None:
         """Does something in a transaction that no writer of entries overlaps; waits with pauses."""
         until = self._clock.ticks_ms() + self._patience_ms
         while True:
@@ -193,7 +193,7 @@ class Resharding:
                 wanted.setdefault(owners[0], []).append(name)
         return wanted
 
-    def _move_group(self, source: Place, names: list[str]) -> int:
+    def _move_group(self, source: MovePlace, names: list[str]) -> int:
         """Waits until no claim of these is under way, and moves them; others stay where they are."""
         side = source.side
         self._alone(source, lambda: set_phases(side, names, LEAVING, HERE, LEAVING))
@@ -212,7 +212,7 @@ class Resharding:
             set_phases(side, sorted(live), HERE, LEAVING)
         return len(live)
 
-    def _move_some(self, source: Place, target: Place, names: list[str], ticks_ahead: int) -> None:
+    def _move_some(self, source: MovePlace, target: MovePlace, names: list[str], ticks_ahead: int) -> None:
         """Moves virtual shards together while they are small."""
         if len(names) > 1 and source.side.count_of(names) > ENTRIES_AT_ONCE:
             half = len(names) // 2
@@ -221,7 +221,7 @@ class Resharding:
         else:
             self._move(source, target, names, ticks_ahead)
 
-    def _move(self, source: Place, target: Place, names: list[str], ticks_ahead: int) -> None:
+    def _move(self, source: MovePlace, target: MovePlace, names: list[str], ticks_ahead: int) -> None:
         """Moves virtual shards: copied, removed, opened, each committed before the next."""
         old, new = source.side, target.side
         try:

@@ -69,21 +69,17 @@ class ShardedSession(ShardedLists):
         try:
             yield
         except BaseException as error:
-            told = self._leave_undone(error)
+            told: BaseException = error
+            try:
+                self._leave(error)
+            except StoreError as made:  # what the shard that it came from makes of it
+                told = made
             # A database that refuses a key may have given it away: the next unit asks where keys are.
             self._homes.is_moving |= str(told) == REFUSAL
             if told is error or not isinstance(error, Exception):
                 raise
             raise told from error
         self._leave(None)
-
-    def _leave_undone(self, error: BaseException) -> BaseException:
-        """Leaves all units with an error; returns what the shard that it came from makes of it."""
-        try:
-            self._leave(error)
-        except StoreError as told:
-            return told
-        return error
 
     def _leave(self, error: BaseException | None) -> None:
         units, self._units = self._units or {}, None

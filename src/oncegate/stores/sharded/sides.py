@@ -22,7 +22,7 @@ _AT_ONCE: Final = 500
 Row = dict[str, Any]
 
 
-class Side:
+class LedgerSide:
     """One database, by a connection of its own; statements are written with `?`."""
 
     def __init__(self, connection: Any) -> None:
@@ -70,7 +70,7 @@ class Side:
         raise NotImplementedError
 
     def live(self, now_ticks: int) -> set[str]:
-        """The virtual shards with claims whose lease has not lapsed."""
+        """The virtual shards with claims under way."""
         raise NotImplementedError
 
     def records_of(self, entries: Sequence[Row]) -> list[Row]:
@@ -87,7 +87,7 @@ class Side:
         return self.rows("entry", where + lock, parameters)
 
     def count_of(self, names: Sequence[str]) -> int:
-        """How many entries virtual shards have."""
+        """Counts the entries of virtual shards."""
         where, parameters = _within(names)
         return int(self.run(f"SELECT count(*) FROM oncegate_entry WHERE {where}", *parameters)[0][0])
 
@@ -146,7 +146,7 @@ class Side:
             self.run(f"DELETE FROM oncegate_entry WHERE id IN ({marks(ids)})", *ids)
 
 
-def copy_entries(source: Side, target: Side, entries: Sequence[Row], ticks_ahead: int) -> None:
+def copy_entries(source: LedgerSide, target: LedgerSide, entries: Sequence[Row], ticks_ahead: int) -> None:
     """Adds entries to another database; `ticks_ahead` is how far its ledger time is ahead."""
     for some in _batches(entries):
         parts = {table: source.parts_of(table, some) for table in _PARTS if table != "lasting"}

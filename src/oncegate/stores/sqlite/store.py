@@ -89,7 +89,7 @@ class SqliteStore:
             connection.close()
             raise
 
-    def raw(self) -> sqlite3.Connection:
+    def open_connection(self) -> sqlite3.Connection:
         """A bare connection to an existing ledger, for moving its rows."""
         return open_connection(self._file, self._synchronous)
 
