@@ -38,7 +38,7 @@ def test_a_fault_through_a_client_is_shown_in_the_handlers_module(run: Run, proj
     found = json.loads(run("--json")[1])["findings"]
     assert [(one["path"], one["line"], one["handler"]) for one in found] == [
         ("orders.py", 7, "orders.one"),
-        ("orders.py", 12, "orders.two"),
+        ("orders.py", 13, "orders.two"),
     ]
     assert "in client.py:5" in found[0]["message"]
     (project / "client.py").write_text(f"{client}  # oncegate: ignore[OG001] it knows order ids\n", "utf-8")
