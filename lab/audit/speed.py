@@ -1,7 +1,7 @@
 """The time of an audit, cold and with its cache, beside ruff and semgrep on the same tree in the same run.
 
-semgrep is used where it is installed, or where its wheel is unpacked below `build/semgrep-core`. It gets one
-rule, with the question that OG001 asks of one function.
+semgrep is used where it is installed, or where its wheel is unpacked below `build/semgrep-core`. It gets
+one rule, with the question that OG001 asks of one function.
 """
 
 from __future__ import annotations

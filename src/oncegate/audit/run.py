@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, TypeVar
@@ -29,7 +30,7 @@ FILES_PER_PROCESS_MIN: Final = 150
 SCANNED_PER_PROCESS_MIN: Final = 600
 CHUNK: Final = 24
 Made = TypeVar("Made")
-VERSION: Final = "2"  # of what rules find; a cache of another version is not read
+VERSION: Final = f"{version('oncegate')}-2"  # a cache of another version is not read
 
 
 class AuditSettings(Struct, frozen=True):
