@@ -67,11 +67,14 @@ fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 
 # The one run behind docs/benchmarks.md: QUICK=1 takes five minutes and leaves the page alone, SHORT=1 25, else
 # forty. Peers are installed into build/peers, each into an environment of its own (PEERS=0 leaves them out). With
-# STORE only the gate on that store is measured.
+# STORE only the gate on that store is measured, with AUDIT=PATH only the audit of that tree, beside ruff and semgrep.
 EXTENT = $(if $(QUICK),quick,$(if $(SHORT),short,full))
 PAGE  ?= $(if $(QUICK),build/bench/benchmarks.md,docs/benchmarks.md)
-ifeq ($(origin STORE),file)
-bench: $(VENV)/.installed ## measure everything beside peers and limits (QUICK=1 SHORT=1 PEERS=0 STORE=... BENCH_ARGS=...)
+ifneq ($(AUDIT),)
+bench: $(VENV)/.core
+	@$(BIN)/python -m lab.audit speed $(AUDIT)
+else ifeq ($(origin STORE),file)
+bench: $(VENV)/.installed ## measure everything beside peers and limits (QUICK=1 SHORT=1 PEERS=0 STORE=... AUDIT=PATH BENCH_ARGS=...)
 	@ONCEGATE_BENCH_PEERS=$${ONCEGATE_BENCH_PEERS:-build/peers} $(BIN)/python -m lab bench all --extent $(EXTENT) --page $(PAGE) \
 	  $(if $(filter 0,$(PEERS)),--no-peers,--install) $(BENCH_ARGS)
 else

@@ -1,4 +1,8 @@
-"""The time of an audit, cold and with its cache, beside ruff on the same tree in the same run."""
+"""The time of an audit, cold and with its cache, beside ruff and semgrep on the same tree in the same run.
+
+semgrep is used where it is installed, or where its wheel is unpacked below `build/semgrep-core`. It gets
+one rule, with the question that OG001 asks of one function.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncegate.clock import SystemClock
+
+_RULE = """\
+rules:
+  - id: call-in-a-task
+    languages: [python]
+    severity: WARNING
+    message: an outside call in a task
+    patterns:
+      - pattern-inside: |
+          @shared_task(...)
+          def $F(...):
+              ...
+      - pattern: requests.post(...)
+"""
 
 
 @dataclass
@@ -56,7 +74,31 @@ def speed(path: str) -> list[Timing]:
                 target,
             ]
             runs += [_timed("ruff check, cold", [*check, "--no-cache"], folder)]
+        semgrep = _semgrep()
+        if semgrep:
+            rule = Path(folder) / "rule.yml"
+            rule.write_text(_RULE, "utf-8")
+            scan = [
+                *semgrep,
+                "scan",
+                "--config",
+                str(rule),
+                "--metrics",
+                "off",
+                "--no-git-ignore",
+                "--json",
+            ]
+            runs += [_timed("semgrep, one rule", [*scan, target], folder)]
     return runs
+
+
+def _semgrep() -> list[str]:
+    """The command of semgrep; empty where there is none."""
+    found = shutil.which("semgrep", path=str(Path(sys.executable).parent)) or shutil.which("semgrep")
+    if found:
+        return [found, "scan"]
+    unpacked = sorted((Path(__file__).parents[2] / "build" / "semgrep-core").rglob("osemgrep"))
+    return [str(unpacked[0]), "scan", "--experimental"] if unpacked else []
 
 
 def _timed(name: str, command: list[str], folder: str) -> Timing:
@@ -75,4 +117,6 @@ def as_text(runs: list[Timing]) -> str:
     lines += [
         f"{one.name:<24} {one.wall_s:>8.1f} {one.processor_s:>12.1f} {one.memory_mb:>10}" for one in runs
     ]
+    if not any(one.name.startswith("semgrep") for one in runs):
+        lines.append("semgrep is not installed: not measured")
     return "\n".join(lines)

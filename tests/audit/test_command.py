@@ -28,6 +28,23 @@ def test_a_finding_has_its_line_a_reason_and_a_fix(run: Run) -> None:
     assert "1 finding in 1 handlers, 0 not judged" in out
 
 
+def test_a_fault_through_a_client_is_shown_in_the_handlers_module(run: Run, project: Path) -> None:
+    """Each handler has its own finding; a reason beside the client's call hides both."""
+    client = "import requests\n\n\ndef book(order):\n    requests.post('https://x', json=order)"
+    (project / "client.py").write_text(client + "\n", "utf-8")
+    task = "\n\n\n@shared_task\ndef {}(order):\n    book(order)\n"
+    head = "from celery import shared_task\nfrom client import book"
+    (project / "orders.py").write_text(head + task.format("one") + task.format("two"), "utf-8")
+    found = json.loads(run("--json")[1])["findings"]
+    assert [(one["path"], one["line"], one["handler"]) for one in found] == [
+        ("orders.py", 7, "orders.one"),
+        ("orders.py", 13, "orders.two"),
+    ]
+    assert "in client.py:5" in found[0]["message"]
+    (project / "client.py").write_text(f"{client}  # oncegate: ignore[OG001] it knows order ids\n", "utf-8")
+    assert run()[0] == 0
+
+
 def test_code_without_findings_ends_with_zero(run: Run, project: Path) -> None:
     """Nothing found is exit code 0."""
     (project / "orders.py").write_text(GOOD, "utf-8")

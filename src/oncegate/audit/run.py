@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,7 +16,6 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from oncegate import __version__
 from oncegate.audit.analyse import ModuleResult, judge_module, merged
 from oncegate.audit.cache import AuditCache, FileFacts, KnownModule, load_cache, save_cache
 from oncegate.audit.catalogue import RULES
@@ -30,7 +30,7 @@ FILES_PER_PROCESS_MIN: Final = 150
 SCANNED_PER_PROCESS_MIN: Final = 600
 CHUNK: Final = 24
 Made = TypeVar("Made")
-VERSION: Final = f"{__version__}-2"  # a cache of another version is not read
+VERSION: Final = f"{version('oncegate')}-2"  # a cache of another version is not read
 
 
 class AuditSettings(Struct, frozen=True):

@@ -11,9 +11,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from oncegate.audit.flow.arguments import arguments_of, left, passed
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import classify
-from oncegate.audit.flow.events import CodeEvent, Ending, Keyed, KeyExpr, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Ending, KeyExpr, Kind, Path
 from oncegate.audit.flow.special import RUNNERS, is_dynamic, is_once, is_spawn, referenced, retry_decorator
 from oncegate.audit.flow.state import added_to, is_state, set_state
 from oncegate.audit.project.index import ProjectIndex
@@ -173,11 +174,9 @@ class Invoker:
         found: dict[tuple[object, ...], Path] = {}
         for path in self.paths(unit):
             ended = (
-                (_left(path, unit, scope),)
-                if path.ending is Ending.RETURN and path.node is not None
-                else ()
+                (left(path, unit, scope),) if path.ending is Ending.RETURN and path.node is not None else ()
             )
-            events = tuple(_passed(event, unit, node, scope, arguments) for event in (*path.events, *ended))
+            events = tuple(passed(event, unit, node, scope, arguments) for event in (*path.events, *ended))
             ending = Ending.RAISE if path.ending is Ending.RAISE else Ending.NEXT
             kinds = tuple(
                 (event.kind, id(event.node), event.polarity)
@@ -361,44 +360,6 @@ def _innermost(unit: FunctionUnit) -> FunctionUnit | None:
     while unit.inner:
         unit = found = list(unit.inner.values())[-1]
     return found
-
-
-def arguments_of(unit: FunctionUnit, node: ast.Call, scope: Scope) -> dict[str, KeyExpr]:
-    """What each parameter of a function stands for in one call of it."""
-    names = unit.parameters
-    if unit.owner is not None and names and names[0] in ("self", "cls"):
-        names = names[1:]
-    found = {
-        name: KeyExpr(value, scope)
-        for name, value in zip(names, node.args, strict=False)
-        if not isinstance(value, ast.Starred)
-    }
-    found |= {one.arg: KeyExpr(one.value, scope) for one in node.keywords if one.arg}
-    return found
-
-
-def _left(path: Path, unit: FunctionUnit, scope: Scope) -> CodeEvent:
-    return CodeEvent(Kind.LEFT, path.node or unit.node, scope.within(unit))
-
-
-def _passed(
-    event: CodeEvent, unit: FunctionUnit, node: ast.Call, scope: Scope, arguments: dict[str, KeyExpr]
-) -> CodeEvent:
-    key = event.key.bound(unit, arguments) if event.key is not None else None
-    if event.keyed is Keyed.YES and event.key is not None and _is_left_out(event.key, unit, arguments):
-        event, key = replace(event, keyed=Keyed.NO), None
-    of = _passed(event.of, unit, node, scope, arguments) if event.of is not None else None
-    return replace(event, key=key, via=((scope, node), *event.via), of=of)
-
-
-def _is_left_out(key: KeyExpr, unit: FunctionUnit, arguments: dict[str, KeyExpr]) -> bool:
-    """Whether the key is an optional parameter that this call does not give, or gives as None."""
-    if not isinstance(key.node, ast.Name) or key.scope.function is not unit or key.arguments is not None:
-        return False
-    given = arguments.get(key.node.id)
-    if given is not None:
-        return isinstance(given.node, ast.Constant) and given.node.value is None
-    return key.node.id in unit.optional
 
 
 def _as_block(

@@ -294,7 +294,9 @@ def _as_try(call: CallInfo, rest: list[ast.withitem], node: ast.With | ast.Async
     kind = caught[0] if len(caught) == 1 else ast.Tuple(elts=list(caught), ctx=ast.Load())
     passed = ast.copy_location(ast.Pass(), call.node)
     handler = ast.copy_location(ast.ExceptHandler(type=kind, name=None, body=[passed]), call.node)
-    body = [ast.copy_location(type(node)(items=rest, body=node.body), node)] if rest else node.body
+    body: list[ast.stmt] = (
+        [ast.copy_location(type(node)(items=rest, body=node.body), node)] if rest else node.body
+    )
     return ast.copy_location(ast.Try(body=body, handlers=[handler], orelse=[], finalbody=[]), node)
 
 

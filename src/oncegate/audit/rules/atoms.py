@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final
 
+from oncegate.audit.flow.arguments import arguments_of
 from oncegate.audit.flow.events import KeyExpr
 from oncegate.audit.project.scope import Scope, last_name, spelled
 from oncegate.audit.project.units import Binding, FunctionUnit
@@ -203,8 +204,6 @@ def _inner(node: ast.Call, name: str) -> list[ast.expr]:
 
 
 def _returned(unit: FunctionUnit, node: ast.Call, key: KeyExpr, depth: int) -> Iterator[Atom]:
-    from oncegate.audit.flow.invoke import arguments_of
-
     arguments = {
         name: KeyExpr(one.node, one.scope, key.arguments)
         for name, one in arguments_of(unit, node, key.scope).items()

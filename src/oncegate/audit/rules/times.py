@@ -98,8 +98,6 @@ def _fault(
         and _is_ambiguous(node, nodes, scope)
     ):
         return "local wall time is given a zone, where an hour exists twice a year; nothing sets fold", []
-    if name == "fromisoformat" and "datetime.datetime" in dotted and not _is_made_aware(node, nodes, scope):
-        return "fromisoformat() accepts a time without an offset, and nothing checks it", []
     if name == "strptime" and "datetime.datetime" in dotted and not _is_made_aware(node, nodes, scope):
         pattern = text_of(node.args[1], scope) if len(node.args) > 1 else "%z"
         return (
@@ -107,13 +105,20 @@ def _fault(
             if "%z" not in pattern and pattern
             else ("", [])
         )
-    if name == "parse_datetime" and "dateparse" in dotted and not _is_made_aware(node, nodes, scope):
-        return "parse_datetime() accepts a time without an offset, and nothing checks it", []
-    if name in ("parse", "isoparse") and "dateutil" in dotted and not _is_made_aware(node, nodes, scope):
-        return "dateutil accepts a time without an offset, and nothing checks it", []
+    if _reads_text(name, dotted) and not _is_made_aware(node, nodes, scope):
+        return f"{name}() accepts a time without an offset, and nothing checks it", []
     if dotted == "time.mktime":
         return "mktime() reads local time, where an hour exists twice a year", []
     return "", []
+
+
+def _reads_text(name: str, dotted: str) -> bool:
+    """Whether a call reads a time from a text that may have no offset."""
+    return (
+        (name == "fromisoformat" and "datetime.datetime" in dotted)
+        or (name == "parse_datetime" and "dateparse" in dotted)
+        or (name in ("parse", "isoparse") and "dateutil" in dotted)
+    )
 
 
 def _is_made_aware(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:

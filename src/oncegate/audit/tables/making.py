@@ -34,16 +34,16 @@ def is_key_model(node: ast.expr, call: CallInfo) -> bool:
     """Whether a model of the project has a unique column for the id of an event."""
     model = call.scope.unit(node)
     for statement in model.node.body if isinstance(model, ClassUnit) else ():
-        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-        if not isinstance(value, ast.Call) or not any(
-            one.arg in ("unique", "primary_key")
-            and isinstance(one.value, ast.Constant)
-            and one.value.value is True
-            for one in value.keywords
+        if not isinstance(statement, ast.Assign | ast.AnnAssign) or not isinstance(
+            statement.value, ast.Call
         ):
             continue
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target  # type: ignore[union-attr]
-        if _UNIQUE_NAME.match(last_name(target)):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        is_unique = any(
+            one.arg in ("unique", "primary_key") and getattr(one.value, "value", None) is True
+            for one in statement.value.keywords
+        )
+        if is_unique and _UNIQUE_NAME.match(last_name(target)):
             return True
     return False
 

@@ -121,7 +121,7 @@ def _insert(first: str, body: str, name: str) -> Sql:
     lowered = " ".join(body.lower().split())
     if "do nothing" in lowered or re.match(r"insert (or )?ignore", lowered):
         columns = re.search(r"\(([^)]*)\)\s*values", lowered)
-        return Sql(SqlKind.RESERVE, name, is_key_alone=bool(columns) and "," not in columns[1])
+        return Sql(SqlKind.RESERVE, name, is_key_alone=columns is not None and "," not in columns[1])
     if "where not exists" in lowered:
         return Sql(SqlKind.RESERVE, name)
     if "xmax" in lowered:
