@@ -152,7 +152,7 @@ class Archive:
             yield found
 
     def verify_parts(self, manifest: Manifest, seen: set[str]) -> None:
-        """Reads every part of a snapshot that is not in `seen`; raises SnapshotError at the first bad one."""
+        """Reads the parts of a snapshot that are not in `seen`; a bad one raises SnapshotError."""
         for belief in manifest.beliefs.values():
             self._verify_belief(manifest.number, belief, seen)
 
