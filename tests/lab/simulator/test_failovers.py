@@ -64,7 +64,7 @@ def test_steps_that_were_lost_behind_their_reservation_are_recorded_again():
 
 def test_failure_that_is_on_no_record_is_not_told_as_final():
     event = Event("book", "x", ("a", "b"), fate=Fate.FAILS_FOR_GOOD)
-    # The first three batches are the surface's template, its decisions and the reservation, whose reply is lost.
+    # The first three batches: the template of the surface, its decisions, the reservation (reply lost).
     world = _played(event, Fault(FaultKind.STORE_REPLY_LOST, nth=3), _failover(15.0, 16))
 
     (row,) = world.evidence.tables.rows.values()
