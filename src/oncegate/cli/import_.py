@@ -110,7 +110,7 @@ def _declared(arguments: argparse.Namespace) -> Identity | None:
 
 
 def _mapped(pairs: list[str]) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for pair in pairs:
         field, sign, column = pair.partition("=")
         if not (field and sign and column):
