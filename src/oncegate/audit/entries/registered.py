@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -233,7 +234,14 @@ def _celery(call: CallInfo) -> str:
     return ""
 
 
+_REPLIES: Final = re.compile(r"reply|callback_queue|\brpc", re.IGNORECASE)
+
+
 def _other(call: CallInfo) -> str:
+    if any(one.arg in ("no_ack", "auto_ack") for one in call.node.keywords) and _REPLIES.search(
+        ast.unparse(call.node)
+    ):
+        return ""  # the answers of a remote call belong to the caller that waits for them
     if is_true(call.keyword("auto_ack")) and call.method in ("basic_consume", "consume", "basic_get"):
         return "auto_ack=True acknowledges on delivery"
     if is_true(call.keyword("no_ack")) and call.method in (

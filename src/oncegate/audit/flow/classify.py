@@ -22,6 +22,8 @@ _ASIDE: Final = re.compile(
     r"dlq|dead_?-?letter|quarantine|poison|parking|retry_(topic|queue|exchange)|[.-]retry\b|errors_topic",
     re.IGNORECASE,
 )
+# `future.done()` and `order.exists()` ask about no key.
+_SAYS_REPEAT: Final = re.compile(r"duplicate|already|seen|processed|handled|repeat", re.IGNORECASE)
 _ENQUEUES: Final = frozenset(
     {
         "delay",
@@ -120,7 +122,7 @@ def _by_name(call: CallInfo) -> CodeEvent:
         )
     if name in ("transaction", "begin", "atomic"):
         return make(Kind.OTHER, call)
-    if CHECKS.match(name):
+    if CHECKS.match(name) and (call.node.args or call.node.keywords or _SAYS_REPEAT.search(name)):
         return make(Kind.CHECK, call, key=key, by_name=True)
     if STRICT_MARKS.match(name):
         return make(Kind.MARK, call, key=key, by_name=True)
