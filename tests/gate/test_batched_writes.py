@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from oncegate.errors import StoreRejected
-from tests.support.batched_events import BOOK, COUNT, NUMBER, UNDER, WHO, Shop, all_run, shop_maker
+from tests.support.batched_events import (
+    BOOK,
+    COUNT,
+    NUMBER,
+    UNDER,
+    WHO,
+    Shop,
+    Statements,
+    all_run,
+    shop_maker,
+)
 
 MANY = 50
 
@@ -55,7 +65,7 @@ def test_a_setting_of_one_event_ends_with_it(shop: Shop, how: str) -> None:
         "CREATE OR REPLACE FUNCTION under(t text) RETURNS text LANGUAGE sql"
         " AS $$ SELECT set_config('app.tenant', t, true) $$"
     )
-    kinds = [
+    kinds: list[Callable[[int], Statements]] = [
         lambda n: [(UNDER, (f"T-{n}",)), (WHO, (f"T-{n}",))],
         lambda n: [(UNDER, ("lone",))],
         lambda n: [(WHO, ("nobody",))],
