@@ -11,6 +11,7 @@ import pytest
 
 from oncegate import Downstream, Gate, NotApplied, OutcomeUnknown, Verdict
 from oncegate.crashpoints import CrashPoints
+from oncegate.gate.runtime.recovery_rate_limiter import RecoveryPace, current_pace
 from oncegate.model.keys import Key
 from oncegate.store import LogKind
 from oncegate.testing import ArmedCrashPoints, CrashReached
@@ -139,6 +140,21 @@ def test_just_before_the_horizon_it_is_still_called_again(ledger: Ledger, style:
     ledger.clock.advance(3599)
     assert scene.arrive().verdict is Verdict.RUN
     assert (len(terminal.keys), terminal.sold) == (2, 1)
+
+
+def test_recovery_that_has_had_its_share_calls_nothing(ledger: Ledger, style: Style) -> None:
+    """A second call waits for its turn, also where no downstream was ever down."""
+    terminal = Terminal(honours_key=True)
+    scene = Scene(ledger, style, terminal, lambda gate: gate.downstream("ect", honours_key="1h"))
+    scene.crash("effect.after")
+    ledger.lapse()
+    token = current_pace.set(RecoveryPace(ledger.clock.ticks_ms, rate_per_second=0))
+    try:
+        with pytest.raises(NotApplied, match="had its share"):
+            scene.arrive()
+    finally:
+        current_pace.reset(token)
+    assert (len(terminal.keys), ledger.state()) == (1, "retryable")
 
 
 def test_the_horizon_is_not_moved_by_attempts_in_between(ledger: Ledger, style: Style) -> None:
