@@ -204,6 +204,14 @@ def test_a_running_process_on_the_old_ledger_is_stopped_with_the_new_address(
         move(old, ledger_url).undo()
 
 
+def test_a_server_that_is_away_is_named_and_the_old_ledger_stays_open(old: str) -> None:
+    with pytest.raises(StoreUnavailable, match=r"u@127\.0\.0\.1:1/x cannot be reached") as raised:
+        move(old, "postgresql://u:secret@127.0.0.1:1/x").run(silent)
+    assert "secret" not in str(raised.value)
+    with handlers(Gate(old), []) as gate:
+        assert gate.admit_sync("orders", {"id": "again"}).verdict is Verdict.RUN
+
+
 def test_a_move_that_has_not_ended_is_undone(old: str, ledger_url: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         move(old, ledger_url).run(interrupt)

@@ -87,7 +87,11 @@ class LedgerMove:
     @contextmanager
     def _alone(self) -> Iterator[psycopg.Connection[Any]]:
         """The new ledger, with a lock that lasts as long as the connection: one command at a time."""
-        with psycopg.connect(self._target, autocommit=True) as new:
+        try:
+            connection = psycopg.connect(self._target, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise PostgresStore(self._target).refused(error) from error
+        with connection as new:
             try:
                 with new.transaction():  # a killed command's connection may take a moment to end
                     new.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}".encode())

@@ -210,16 +210,17 @@ class PostgresStore:
             return LimitedConnection.connect(autocommit=True, **settings)
         except psycopg.OperationalError as error:
             if not poolers.refuses_options(error) or given:
-                raise self._refused(error) from error
+                raise self.refused(error) from error
         except psycopg.Error as error:
             raise BadUrl(f"{self.address}: {self._told(error)}") from error
         del settings["options"]
         try:
             return LimitedConnection.connect(autocommit=True, **settings)
         except psycopg.OperationalError as error:
-            raise self._refused(error) from error
+            raise self.refused(error) from error
 
-    def _refused(self, error: psycopg.Error) -> StoreUnavailable:
+    def refused(self, error: psycopg.Error) -> StoreUnavailable:
+        """The error for a server that did not take a connection; it shows no password."""
         return unreachable(self.address, self._told(error))
 
     def _told(self, error: psycopg.Error) -> str:
