@@ -162,11 +162,10 @@ class Driver:
         renew = self.renew_thread if request.where is _CALL else None
         function = request.function if renew is None else partial(_renewed, renew, request.function)
         call = ThreadCall(lambda: context.run(function, *request.arguments, **request.keywords))
-        under_way = threads.submit(call)
         try:
-            answer = await asyncio.wrap_future(under_way)
+            answer = await asyncio.get_running_loop().run_in_executor(threads, call)
         except asyncio.CancelledError:
-            if not under_way.cancelled():  # it has begun, and goes on
+            if not call.take_start():  # it has begun, and goes on
                 request.left = call
                 self._left = [*self.left, call]
             raise

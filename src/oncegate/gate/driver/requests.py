@@ -40,17 +40,31 @@ _CALL: Final = Where.CALL
 class ThreadCall:
     """A call that a thread makes for a task, and the callback for its end if the task waits no more."""
 
-    __slots__ = ("_call", "_told", "_untold", "has_ended", "value")
+    __slots__ = ("_call", "_told", "_unbegun", "_untold", "has_ended", "value")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
         self.has_ended = False
+        self._unbegun = [None]  # taken out by the thread that begins, or by the task that gives up
         self._told: Callable[[ThreadCall], None] | None = None
         self._untold = [None]  # taken out by whoever tells; thread and task may both be about to
         self.value: Any = NO_VALUE
 
     def __call__(self) -> Any:
-        """Makes the call, in the thread."""
+        """Makes the call, in the thread, unless its task gave up before."""
+        if self.take_start():
+            return self._run()
+        return NO_VALUE
+
+    def take_start(self) -> bool:
+        """Takes the one right to start the call. The task that gets it has given the call up."""
+        try:
+            self._unbegun.pop()
+        except IndexError:
+            return False
+        return True
+
+    def _run(self) -> Any:
         try:
             self.value = value = self._call()
         finally:
