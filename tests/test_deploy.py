@@ -52,6 +52,7 @@ def _commands() -> Iterator[tuple[str, list[str]]]:
     yield "Dockerfile", yaml.safe_load(command)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "words"), list(_commands()), ids=lambda value: str(value)[:40])
 def test_every_command_is_one_that_the_command_line_takes(where: str, words: list[str]) -> None:
     arguments = build_parser(list(COMMANDS.values())).parse_args(words)
@@ -71,6 +72,7 @@ def test_the_settings_load_with_what_the_environment_must_have() -> None:
     assert (settings.server.host, settings.server.port) == ("0.0.0.0", 8700)
 
 
+@pytest.mark.slow
 def test_the_probes_of_the_manifests_are_answered_by_a_running_service(tmp_path: Path) -> None:
     probes = {
         probe["httpGet"]["path"]

@@ -26,6 +26,8 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support import disk_fault_worker
 
+pytestmark = pytest.mark.slow
+
 EVENTS = ("honoured/a", "unrepeatable/b", "honoured/c")
 WORKER = disk_fault_worker.__file__
 

@@ -10,6 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "src" / "oncegate"
 
@@ -75,6 +77,7 @@ def settled(sizes: dict[str, int], limit: int, allowed: dict[str, int]) -> set[s
     return {name for name in allowed if sizes.get(name, 0) <= limit}
 
 
+@pytest.mark.slow
 def test_one_class_name_means_one_thing() -> None:
     """No two public classes of the product share a name."""
     homes = defaultdict(list)
@@ -93,6 +96,7 @@ def test_files_stay_small() -> None:
     assert settled(sizes, FILE_LINES_MAX, LARGER_FILES) == set()
 
 
+@pytest.mark.slow
 def test_functions_stay_small() -> None:
     """A function fits on a screen."""
     sizes: dict[str, int] = {}
@@ -105,6 +109,7 @@ def test_functions_stay_small() -> None:
     assert settled(sizes, FUNCTION_LINES_MAX, LARGER_FUNCTIONS) == set()
 
 
+@pytest.mark.slow
 def test_classes_stay_small() -> None:
     """A class has at most 25 methods of its own."""
     sizes = {

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import oncegate
 from oncegate.gate.facade import GateOnStore
 from oncegate.gate.gate import GateEngine
@@ -125,6 +127,7 @@ app.add_middleware(IdempotencyKey, gate=gate)  # wrong
 '''
 
 
+@pytest.mark.slow
 def test_mypy_refuses_misspelt_options_and_nothing_else(tmp_path: Path) -> None:
     """Right calls, the documented middleware among them, pass `mypy --strict`; each wrong one fails."""
     program = tmp_path / "program.py"

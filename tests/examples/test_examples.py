@@ -15,6 +15,7 @@ EXAMPLES = ROOT / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs_as_its_readme_says(name: str, tmp_path: Path) -> None:
     """Every command with the output that it shows, on other ports, from the wheel."""

@@ -8,8 +8,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support.guides import Reader, free_port
 from tests.support.wheel import environment, wheel_environment
+
+pytestmark = pytest.mark.slow
 
 ASYNC_SERVICE = """
 ```python title="app.py"

@@ -142,7 +142,7 @@ def test_a_discarded_content_stays_known_and_never_runs(office: Office) -> None:
     with gate.engine.store.look() as session:
         seen = session.detail(office.kept().entry_id)
         assert seen is not None
-        assert "told that it conflicts" in consequence(Verb.DISCARD, seen, contest_of(session, seen))
+        assert "still gets the conflict" in consequence(Verb.DISCARD, seen, contest_of(session, seen))
     gate.people.discard(office.kept().entry_id, **ADA)
     office.reconcile(gate)
     assert gate.admit_sync("pay", OTHER).reason == DECIDED

@@ -276,6 +276,7 @@ def chosen(old: str, *, on_server: bool) -> list[Cell]:
     return [*((new, first) for new in names), *more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", VERSIONS)
 def test_every_pair_of_versions_has_one_effect_at_most(site: Site, old: str) -> None:
     """The old one dies at any point around its effect; the new one settles the event or asks a person."""
@@ -303,6 +304,7 @@ def check_pair(site: Site, old: str, new: str, crash: str, *, is_warm: bool) -> 
     site.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", VERSIONS)
 def test_old_and_new_side_by_side_have_one_effect_at_most(site: Site, old: str) -> None:
     """A rolling deployment: the old one dies, the new one dies as it recovers, the old one comes again."""

@@ -115,6 +115,7 @@ def run(program: str, folder: Path, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_six_lines_are_enough(tmp_path: Path) -> None:
     """The first useful program: once per key, also for the next run of it."""
     assert len(SIX_LINES.splitlines()) == 6
@@ -125,6 +126,7 @@ def test_six_lines_are_enough(tmp_path: Path) -> None:
     assert run(SIX_LINES.replace('return {"charged": cents}', "raise SystemExit(1)"), tmp_path) == printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True], ids=["first run", "second run"])
 def test_the_documented_handler_works_as_written(tmp_path: Path, again: bool) -> None:
     """One slot, one booking, however often the notification comes and the program is started."""

@@ -15,6 +15,8 @@ import pytest
 
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 # The bank is a file: a line for each charge. It knows a key only if it was told that it honours keys.
 COMMON = """
 import json, sys, threading, time

@@ -413,6 +413,7 @@ AGAIN = (
 )
 
 
+@pytest.mark.slow
 def test_a_function_has_one_name_however_its_program_is_started(tmp_path: Path) -> None:
     # Given a program that was started by its file, and has charged
     (tmp_path / "orders.py").write_text(ORDERS, "utf-8")

@@ -67,6 +67,7 @@ def _deliver(gate: Gate, event: dict[str, str] = EVENT) -> str:
         return type(error).__name__
 
 
+@pytest.mark.slow
 def test_event_in_a_loop_is_not_held_and_calls_by_the_schedule(ledger: Ledger) -> None:
     """A6: ten deliveries a second for ten minutes at a downstream that fails: 10 calls, nobody asked."""
     bank = Bank()
@@ -193,6 +194,7 @@ def test_even_what_certainly_did_not_happen_has_an_end(ledger: Ledger) -> None:
     assert "gave up after 7h in which nothing could be done" in ledger.reason()
 
 
+@pytest.mark.slow
 def test_half_an_hour_of_several_processes_needs_nobody_and_few_calls(ledger: Ledger) -> None:
     """B4: circuits are of a process; four of them find an outage, and its end, each for itself."""
     banks = [Bank() for _ in range(4)]
@@ -236,6 +238,7 @@ def test_approval_starts_a_new_horizon(ledger: Ledger) -> None:
     assert ledger.state() == "committed"
 
 
+@pytest.mark.slow
 def test_downstream_that_is_down_is_called_by_one_at_a_time(ledger: Ledger) -> None:
     """B4: a hundred events of an outage are a handful of calls; all are done when it is back."""
     bank = Bank()

@@ -379,6 +379,7 @@ def test_the_walk_has_every_transition_and_every_kind_of_record() -> None:
     assert {kind for step in STEPS for kind, _ in step.records} == set(LogKind)
 
 
+@pytest.mark.slow
 def test_each_step_is_one_unit_with_its_records_and_their_author(ledger: Ledger) -> None:
     for step in STEPS:
         given = step.prepare(ledger)

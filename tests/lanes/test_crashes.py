@@ -179,6 +179,7 @@ def test_engine_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: Scen
     assert scene.receiver.seen() == seen, "sent by one whose lease was over"
 
 
+@pytest.mark.slow
 def test_engines_side_by_side_dying_again_and_again(scene: Scene) -> None:
     """Two at a time, each killed somewhere, while more is enqueued: nothing is lost or reordered."""
     choose = random.Random(11)

@@ -112,6 +112,7 @@ def test_a_replay_is_given_only_of_a_final_entry(known: Known, now: int, limit: 
     assert (judge(known, SAME, now, limit) is Decision.REPLAY) == known.state.is_final
 
 
+@pytest.mark.slow
 @bounded
 @given(knowns, ticks, limits)
 def test_a_known_key_is_never_simply_run(known: Known, now: int, limit: int) -> None:

@@ -351,6 +351,7 @@ async def test_after_a_kill_the_same_event_goes_again_before_its_successor(
     assert found[0]["id"] == found[1]["id"]
 
 
+@pytest.mark.slow
 def test_the_command_line_adds_shows_and_tests_a_topic(tmp_path: Path, kafka: MockKafka) -> None:
     """No secret is made, and the endpoint is shown like any other."""
     kafka.create(TOPIC)

@@ -45,6 +45,7 @@ async def _recover(gate: Gate, settings: Settings, clock: ManualClock) -> None:
     await Reconciler(gate, at_once=True).run_once_async()
 
 
+@pytest.mark.slow
 def test_an_acknowledged_repeat_survives_the_kill_of_the_process_that_runs_the_event(
     tmp_path: Path,
 ) -> None:

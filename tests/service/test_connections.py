@@ -87,6 +87,7 @@ def test_a_head_that_comes_slowly_is_no_way_to_keep_a_place(tmp_path: Path) -> N
         assert read_all(lines[0]).startswith(b"HTTP/1.1 503")
 
 
+@pytest.mark.slow
 def test_a_flood_of_silent_connections_shuts_nobody_out(tmp_path: Path) -> None:
     """In a process of its own, with more of them than it takes."""
     with served(tmp_path, "connections_max = 64") as site, contextlib.ExitStack() as stack:

@@ -276,6 +276,7 @@ def test_what_is_not_http_behind_a_request_is_not_its_answer(tmp_path: Path, hea
     assert found[1].headers["connection"] == "close"
 
 
+@pytest.mark.slow
 def test_requests_leave_nothing_that_has_to_be_looked_for(shared: Site) -> None:
     """A request whose parts know each other in a circle waits for the collector, and makes others wait."""
     with contextlib.ExitStack() as stack:

@@ -26,6 +26,8 @@ from oncegate.testing.waiting import wait_until
 from tests.service.fleet import PUSH, HonouringTeam, Load, Member, add_partner, follow, hook_of
 from tests.service.site import BEARER, forwarding
 
+pytestmark = pytest.mark.slow
+
 
 def _settings(url: str) -> Settings:
     return forwarding(url, honours_key="7d")

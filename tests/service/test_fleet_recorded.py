@@ -17,6 +17,8 @@ from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.fleet import Member, hook_of, tried
 from tests.service.site import BEARER, HOOKS, settings
 
+pytestmark = pytest.mark.slow
+
 CALLERS = 6
 TRIES = 3
 # Of every key: its state, and how many outcomes, payloads, leases and records there are of it.

@@ -116,6 +116,7 @@ def interrupt(what: str, done: int, total: int) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_move_that_is_killed_goes_on_and_nothing_is_forgotten(
     old: str, ledger_url: str, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def _expected(gate: Gate) -> Verdict:
         return Verdict.REPLAY if State.COMMITTED in session.counts() else Verdict.QUARANTINE
 
 
+@pytest.mark.slow
 @tried(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(story=stories())
 def test_no_replay_around_a_boundary_runs_twice(tmp_path_factory, story: Story) -> None:

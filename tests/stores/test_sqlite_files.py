@@ -310,6 +310,7 @@ def test_opening_does_not_wait_for_ever_for_a_reader(path: Path, monkeypatch: py
         assert clock.ticks_ms() - started < DEADLINE_SECONDS * 1000 / 2
 
 
+@pytest.mark.slow
 def test_processes_that_migrate_at_once_apply_everything_once(path: Path) -> None:
     """Six processes that open a new file together all succeed, and one of them made the ledger."""
     for turn in range(5):
@@ -772,6 +773,7 @@ def test_a_mode_that_was_chosen_stays_and_the_doctor_names_it(path: Path) -> Non
     assert finding.next_step == ""
 
 
+@pytest.mark.slow
 def test_threads_that_open_a_new_ledger_at_once_all_get_a_session(tmp_path: Path) -> None:
     """Those who come while another one makes the ledger take it for neither damaged nor gone."""
     for number in range(40):

@@ -77,6 +77,7 @@ def take_money_plainly(order: str, idempotency_key: str = "") -> dict[str, str]:
     return {"id": f"ch-{order}"}
 
 
+@pytest.mark.slow
 def test_handler_whose_downstream_honours_the_key_passes(gate: Gate, oncegate_chaos: Any):
     bank = gate.downstream("bank", honours_key="7d")
 
@@ -89,6 +90,7 @@ def test_handler_whose_downstream_honours_the_key_passes(gate: Gate, oncegate_ch
     assert not gate.engine.store.exists(), "the user's own ledger is left alone"
 
 
+@pytest.mark.slow
 def test_handler_with_a_probe_and_a_fake_of_its_own_passes(gate: Gate, oncegate_chaos: Any):
     fake = Bank()
     pay = handler_that_pays(gate, fake)
@@ -125,6 +127,7 @@ def test_worker_that_stands_still_before_a_call_is_no_fault_of_the_handler(gate:
         assert chaos._problem(plan, 1, {"charges": 1}) is None
 
 
+@pytest.mark.slow
 def test_what_is_told_plays_it_again(gate: Gate, oncegate_chaos: Any):
     """A handler that tries again by itself where no answer came: only a lost reply shows that."""
     bank = gate.downstream("bank", honours_key="7d")
@@ -201,6 +204,7 @@ def test_plain_handler_that_calls_past_the_gate_is_caught(gate: Gate, oncegate_c
         oncegate_chaos(pay, EVENT).assert_effects(take_money_plainly=1)
 
 
+@pytest.mark.slow
 def test_key_that_is_declared_and_not_passed_on_is_caught(gate: Gate, oncegate_chaos: Any):
     bank = gate.downstream("bank", honours_key="7d")
 
@@ -215,6 +219,7 @@ def test_key_that_is_declared_and_not_passed_on_is_caught(gate: Gate, oncegate_c
         oncegate_chaos(pay, EVENT).assert_effects(charge=1)
 
 
+@pytest.mark.slow
 def test_near_duplicates_arrive_too_and_add_no_effect(gate: Gate, oncegate_chaos: Any):
     """The same key with one field changed: whichever comes first has the effect, the other conflicts."""
     bank = gate.downstream("bank", honours_key="7d")
@@ -296,6 +301,7 @@ def test_function_that_is_no_handler_is_refused():
         Chaos(take_money, EVENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oncegate_store", ["sqlite", "postgres"], indirect=True)
 def test_gate_fixture_stands_on_an_empty_ledger_and_a_manual_clock(
     oncegate_gate: Gate, oncegate_clock: ManualClock

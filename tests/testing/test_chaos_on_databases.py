@@ -12,6 +12,8 @@ from oncegate import Gate
 from oncegate.errors import ConfigError
 from oncegate.testing.harness.databases import Database
 
+pytestmark = pytest.mark.slow
+
 TABLES = "CREATE TABLE bookings (slot text NOT NULL, box text NOT NULL)"
 EVENT = {"id": "N-1", "box": "MSKU1"}
 BOOK = "INSERT INTO bookings (slot, box) VALUES (?, ?)"

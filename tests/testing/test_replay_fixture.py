@@ -75,6 +75,7 @@ def writing_app() -> Gate:
     return gate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_mondays_traffic_is_39_rows_of_a_handler_that_writes(oncegate_replay: Any, kind: str) -> None:
     """On a real database, whose tables the test gives."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 GUIDE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```python\n(.+?)```", GUIDE, re.DOTALL)
 # Which step it crashes at may change with the gate; that it is one arrival and one crash may not.

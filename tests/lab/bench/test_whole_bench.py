@@ -198,6 +198,7 @@ def test_section_that_fails_does_not_take_the_others_with_it(monkeypatch: pytest
     assert "growth could not be measured: OSError: no room" in as_markdown(document, [])
 
 
+@pytest.mark.slow
 def test_journal_snapshots_and_plans_are_measured_and_judged() -> None:
     found = {"journal": measure_journal(300, 90, 1), "history": measure_history(200, 20)}
 

@@ -133,6 +133,7 @@ def test_slot_that_moved_is_followed(cluster: Cluster, url: str) -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_cluster_that_wants_all_slots_is_refused_without_one(tmp_path: Path) -> None:
     """`cluster-require-full-coverage yes`, the default: a primary that is gone stops all. One line."""
     with ExitStack() as stack:

@@ -146,6 +146,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "point", "nth"), CASES, ids=str)
 def test_move_that_is_killed_goes_on_and_forgets_no_key(
     files: list[str], tmp_path: Path, change: tuple[int, int], point: str, nth: int
@@ -269,6 +270,7 @@ Resharding(open_parts(sys.argv[1]), open_parts(sys.argv[2]), SystemClock(), poin
 """
 
 
+@pytest.mark.slow
 def test_killed_on_postgresql_while_events_arrive(
     postgres: PostgresServer | GivenServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
