@@ -12,6 +12,7 @@ import pytest
 from oncegate import AsyncOnce, ClaimLost, Gate, UsageError
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import StoreRejected
+from oncegate.gate.driver.requests import ThreadCall
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
 from tests.support.gates import BOOK, Ledger, Style
@@ -94,3 +95,16 @@ def test_a_statement_that_ends_the_transaction_by_itself_ends_the_block(
     with pytest.raises(UsageError, match="ended the transaction"):
         style.admit(gate, "bookings", {"id": "N-1"})
     assert (booked_ledger.bookings(), booked_ledger.state()) == ([], "retryable")
+
+
+def test_call_that_its_task_gave_up_before_it_began_never_runs():
+    made: list[str] = []
+    call = ThreadCall(lambda: made.append("given up"))
+    begun = ThreadCall(lambda: made.append("begun"))
+    begun()
+
+    assert call.take_start()
+    call()
+
+    assert made == ["begun"]
+    assert not begun.take_start()
