@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from oncegate import AsyncOnce, Failed
 from oncegate.errors import StoreUnavailable
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.driver.drivers import WaitingFlow
@@ -129,3 +130,36 @@ def test_a_flow_that_is_left_has_asked_nothing_of_the_ledger(gate: Gate) -> None
         return await gate.admit("plain", {"id": "a"})
 
     assert asyncio.run(scene()).verdict is Verdict.RUN
+
+
+def test_renewing_a_thread_takes_no_keyword_and_fails_no_call(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call's keywords are its own; what fails after it is logged, and the call has its outcome."""
+    renewed: list[str] = []
+    ect = gate.downstream("ect", honours_key="7d")
+
+    def renew() -> None:
+        renewed.append("renewed")
+        if len(renewed) % 2 == 0:
+            raise OSError("the connection is gone")
+
+    def claim(*, function: str, renew: str, idempotency_key: str) -> str:
+        return function + renew
+
+    def refuse(idempotency_key: str) -> None:
+        raise Failed("no crane")
+
+    gate.engine.driver.renew_thread = renew
+
+    @gate.handler("bookings", key="{id}")
+    async def book(event: dict[str, str], once: AsyncOnce) -> str:
+        if event["id"] == "b":
+            await once.effect(ect, refuse)
+        return await once.effect(ect, claim, function="a", renew="b")
+
+    assert asyncio.run(gate.admit("bookings", {"id": "a"})).value == "ab"
+    with pytest.raises(Failed, match="no crane"):
+        asyncio.run(gate.admit("bookings", {"id": "b"}))
+    assert len(renewed) == 4
+    assert caplog.text.count("OSError('the connection is gone')") == 2

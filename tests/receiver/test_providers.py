@@ -153,8 +153,9 @@ def test_a_type_has_a_surface_of_its_own(ledger: Ledger) -> None:
     assert kept == {"stripe.invoice.paid": 400, "stripe": 90}
     with pytest.raises(ConfigError, match="is ordered"):
         Receiver(gate, "lanes", secrets=[WHSEC]).handler("paid")
-    with pytest.raises(ConfigError, match="does not sign the type"):
-        Receiver.github(gate, secrets=[SECRET]).handler("push")
+    for unsigned in (Receiver.github(gate, secrets=[SECRET]), Receiver.shopify(gate, secrets=[SECRET])):
+        with pytest.raises(ConfigError, match="does not sign the type"):
+            unsigned.handler("orders/paid")
     with pytest.raises(ConfigError, match="know the type"):
         Receiver(gate, "hooks", secrets=[WHSEC], ordered=False).handler("paid")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,35 @@ def test_the_function_does_not_return_while_a_thread_runs(
         may_end.set()
         assert failed(answer.result(DEADLINE_SECONDS)) == (["m1", "m2"] if is_async else ["m2"])
     assert ran == [1]
+
+
+def test_the_function_waits_for_a_thread_that_a_handler_left_by_its_own_timeout(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The task is in time, and the thread that it left runs on."""
+    ran, may_end = list[int](), threading.Event()
+    terminal = gate.downstream("terminal", honours_key="7d")
+
+    def book(time_is_over: Callable[[], Any], idempotency_key: str) -> None:
+        time_is_over()
+        may_end.wait(DEADLINE_SECONDS)
+        ran.append(1)
+
+    @gate.handler(SURFACE, key="{order}")
+    async def in_task(event: Any, once: Any) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as limit:
+            end = partial(loop.call_soon_threadsafe, limit.reschedule, loop.time())
+            await once.effect(terminal, book, end, name="book")
+
+    function = gate.lambda_handler(SURFACE)
+    with ThreadPoolExecutor(1) as lambdas:
+        answer = lambdas.submit(function, {"Records": [record(1)]}, Time())
+        wait_until(lambda: answer.done() or "does not return while" in caplog.text, what="the warning")
+        is_early = answer.done()
+        may_end.set()
+        assert failed(answer.result(DEADLINE_SECONDS)) == ["m1"]
+    assert (is_early, ran) == (False, [1])
 
 
 def test_a_programming_error_reports_what_was_not_run(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:

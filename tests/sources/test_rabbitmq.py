@@ -11,7 +11,8 @@ from uuid import uuid4
 import aio_pika
 import pytest
 from faststream import AckPolicy
-from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue
+from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
+from pamqp.commands import Basic
 
 from oncegate import Gate, NotApplied
 from oncegate.errors import BadSource, ConfigError, SourceUnavailable
@@ -237,7 +238,7 @@ def test_a_held_message_of_faststream_outlives_the_delivery_limit(
     """A quorum queue drops what is returned too often; a confirmed copy counts from the beginning."""
     monkeypatch.setattr(faststream, "HELD_MAX_SECONDS", 0.0)
     ran: list[dict[str, str]] = []
-    broker = RabbitBroker(rabbitmq.url)
+    broker, audit = RabbitBroker(rabbitmq.url), Queue(rabbitmq.url)
     limited = RabbitQueue(
         f"q-{uuid4().hex[:10]}", durable=True, queue_type=QueueType.QUORUM,
         arguments={"x-delivery-limit": 1},
@@ -256,14 +257,79 @@ def test_a_held_message_of_faststream_outlives_the_delivery_limit(
         async def scene() -> None:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await broker.start()
-                await broker.publish({"order": 1}, queue=limited, message_id="m1", headers={"a": "b"})
+                await broker.publish(
+                    {"order": 1}, queue=limited, message_id="m1", headers={"CC": [audit.name]}
+                )
                 while len(ran) < 5:  # noqa: ASYNC110  the subscriber changes it
                     await asyncio.sleep(0.01)
                 await broker.stop()
 
         asyncio.run(scene())
+        assert len(asyncio.run(audit.bodies(audit.name))) == 1  # the copies went to their own queue only
         with gate.engine.store.look() as session:
             assert [one.state.label for one in session.entries(EntryFilter(), None, 9)] == ["committed"]
+
+
+@pytest.mark.parametrize("closes_channel", [False, True])
+def test_a_held_message_of_faststream_is_returned_where_its_copy_is_refused(
+    rabbitmq: RabbitMqServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    closes_channel: bool,
+) -> None:
+    """Its queue is full of another message: the original comes again, by the channel that it came by."""
+    monkeypatch.setattr(faststream, "HELD_MAX_SECONDS", 0.0)
+    if closes_channel:  # for the name of another user
+        monkeypatch.setattr(faststream, "_copied", lambda message: Basic.Properties(user_id="other"))
+    ran: list[int] = []
+    broker = RabbitBroker(rabbitmq.url)
+    channels: set[Any] = set()
+    full = RabbitQueue(
+        f"q-{uuid4().hex[:10]}", durable=True,
+        arguments={"x-max-length": 1, "x-overflow": "reject-publish"},
+    )  # fmt: skip
+    with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
+
+        @gate.handler("orders", key="{order}", retry_base="10ms", retry_cap="20ms")
+        async def book(event: Any, once: Any) -> None:
+            ran.append(event["order"])
+            if len(ran) == 1:
+                await broker.publish({"order": 2}, queue=full)
+                raise NotApplied("not yet")
+
+        consume = faststream._consume
+
+        async def look(runner: Any, message: Any, *more: Any) -> None:
+            channels.add(message.raw_message.channel)
+            await consume(runner, message, *more)
+
+        monkeypatch.setattr(faststream, "_consume", look)
+        subscriber = broker.subscriber(full, ack_policy=AckPolicy.MANUAL, channel=Channel(prefetch_count=1))
+        faststream.subscribe(subscriber, gate, "orders")
+
+        async def scene() -> None:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await broker.start()
+                await broker.publish({"order": 1}, queue=full)
+                while len(ran) < 3:  # noqa: ASYNC110  the subscriber changes it
+                    await asyncio.sleep(0.01)
+                await broker.stop()
+
+        asyncio.run(scene())
+    assert ran == [1, 1, 2]
+    assert ("ChannelPreconditionFailed" in caplog.text, "DeliveryError" in caplog.text) == (
+        closes_channel,
+        not closes_channel,
+    )
+    assert len(channels) == 1
+
+
+def test_a_copy_of_faststream_names_no_user_and_no_other_queue() -> None:
+    """The server closes the channel of one who names another user."""
+    headers: dict[str, Any] = {"a": "b", "CC": ["x"], "BCC": ["x"], "x-delivery-count": 3}
+    copied = faststream._copied(aio_pika.Message(b"", headers=headers, user_id="producer"))
+    assert (copied.headers, copied.user_id, copied.delivery_mode) == ({"a": "b"}, None, 2)
 
 
 def test_acknowledging_early_is_refused(queue: Queue) -> None:

@@ -172,6 +172,12 @@ ANSWERS: dict[str, Any] = {
     "/api/queues/%2F/short": SHORT,
     "/api/queues/%2F/argued": BY_ARGUMENT,
     "/api/queues/%2F/a%2Fb": BY_POLICY,
+    "/api/queues/%2F/own-key": {"arguments": {"x-dead-letter-exchange": "", "x-delivery-limit": -1}},
+    "/api/queues/%2F/list": [],
+    "/api/queues/%2F/word": {"arguments": "none"},
+    "/api/queues/%2F/part": {"arguments": {"x-dead-letter-exchange": "odd"}},
+    "/api/queues/%2F/limit": {"arguments": {"x-delivery-limit": [3]}},
+    "/api/exchanges/%2F/odd/bindings/source": [{"destination": "plain"}],
     "/api/exchanges/%2F/dead/bindings/source": [
         {"destination": "plain", "destination_type": "queue"},
         {"destination": "other", "destination_type": "exchange"},
@@ -211,6 +217,8 @@ BROKER = "amqp://guest:g%2Ft@127.0.0.1/"
         ("short", {"queue": 5.0}, []),
         ("argued", {"queue": 60.0, "dead-letter queue short": 5.0}, []),
         ("a/b", {"queue": 7.0, "dead-letter queue plain": None}, ["limit to 20", "drops its oldest"]),
+        ("own-key", {"queue": None, "dead-letter queue by each message's routing key": None}, []),
+        *((name, {}, ["not as RabbitMQ gives it"]) for name in ("list", "word", "part", "limit")),
     ],
 )  # fmt: skip
 def test_rabbitmq_tells_by_its_management_api(
@@ -234,6 +242,8 @@ def test_a_management_api_that_refuses_is_told_and_an_absent_one_is_a_warning() 
     assert "Connection refused" in read_facts(address, BROKER, "plain").warnings[0]
     with pytest.raises(BadSource, match="http://host:15672"):
         read_facts("amqp://x", BROKER, "plain")
+    with pytest.raises(BadSource, match="password in clear; give it with https://"):
+        read_facts(address, BROKER.replace("amqp", "amqps"), "plain")
 
 
 @pytest.mark.soak

@@ -9,6 +9,8 @@ streams and core NATS cannot give a message back: consume them with `gate.consum
 from __future__ import annotations
 
 import asyncio
+import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.errors import ConfigError
@@ -29,7 +31,12 @@ _WAIT_MAX_SECONDS: Final = 30.0  # between two tries at a message of RabbitMQ, w
 HELD_MAX_SECONDS: Final = 900.0  # RabbitMQ closes the channel of a message that is held for 30 minutes
 HEARTBEAT_SECONDS: Final = 5.0
 CONFIRM_SECONDS: Final = 30.0
-_COUNT, _PERSISTENT = "x-delivery-count", 2
+CLOSE_SECONDS: Final = 5.0
+CHANNELS_MAX: Final = 8  # for copies; a server closes a connection that has too many
+_NOT_COPIED: Final = frozenset({"x-delivery-count", "CC", "BCC"})
+_PERSISTENT: Final = 2
+
+log = logging.getLogger("oncegate.sources")
 
 
 def subscribe(subscriber: Any, gate: GateOnStore, surface: str, *, tenant: str | None = None) -> None:
@@ -38,9 +45,10 @@ def subscribe(subscriber: Any, gate: GateOnStore, surface: str, *, tenant: str |
 
     runner = TaskRunner(gate, surface, "faststream", tenant)
     _check(subscriber)
+    slots = asyncio.Semaphore(CHANNELS_MAX)
 
     async def run_once(message: Any) -> None:
-        await _consume(runner, message, subscriber)
+        await _consume(runner, message, subscriber, slots)
 
     run_once.__defaults__ = (Context("message"),)  # FastStream injects by the default
 
@@ -51,7 +59,7 @@ async def _undecoded(message: StreamMessage[Any]) -> bytes:
     return message.body if isinstance(message.body, bytes) else bytes(message.body)
 
 
-async def _consume(runner: TaskRunner, message: Any, subscriber: Any) -> None:
+async def _consume(runner: TaskRunner, message: Any, subscriber: Any, slots: asyncio.Semaphore) -> None:
     is_nats = hasattr(message, "in_progress")
     heartbeat = asyncio.create_task(_extend(message)) if is_nats else None
     headers = {name: value for name, value in message.headers.items() if isinstance(value, str)}
@@ -70,30 +78,55 @@ async def _consume(runner: TaskRunner, message: Any, subscriber: Any) -> None:
         await message.ack()
     elif is_nats:  # NATS keeps the delay
         await message.nack(delay=found.seconds)
-    elif await _sent_again(message.raw_message, subscriber):
+    elif await _sent_again(message.raw_message, subscriber, slots):
         await message.ack()
     else:
-        await message.nack()
+        await message.nack(requeue=True)
 
 
-async def _sent_again(message: Any, subscriber: Any) -> bool:
+async def _sent_again(message: Any, subscriber: Any, slots: asyncio.Semaphore) -> bool:
     """Sends a copy to the end of its queue; whether RabbitMQ has confirmed it.
 
     A message that is returned counts as a delivery, and a quorum queue drops it after some. A copy counts
     from the beginning. A crash before the original is acknowledged makes a duplicate, which is a replay.
     """
+    queue = subscriber.routing().removesuffix(subscriber.queue.routing()) + subscriber.queue.name
+    try:
+        async with asyncio.timeout(CONFIRM_SECONDS), slots:
+            return await _publish(message, queue)
+    except Exception as error:  # noqa: BLE001  whatever it is, no confirm came: the original stays
+        log.warning(
+            "no copy of message %s could be sent to queue %s: it is returned, which counts as a delivery."
+            " The user needs write permission on amq.default. The reason: %s",
+            message.message_id,
+            queue,
+            type(error).__name__,  # its text may have the body
+        )
+        return False
+
+
+async def _publish(message: Any, queue: str) -> bool:
+    """By a channel of its own: the server closes one that it refuses, with all that others hold by it."""
     from pamqp.commands import Basic
 
-    if not message.channel.publisher_confirms:
-        return False
-    queue = subscriber.routing().removesuffix(subscriber.queue.routing()) + subscriber.queue.name
+    channel = await message.channel.connection.channel(publisher_confirms=True, on_return_raises=True)
+    try:
+        answer = await channel.basic_publish(
+            message.body, routing_key=queue, properties=_copied(message), mandatory=True
+        )
+        return isinstance(answer, Basic.Ack)
+    finally:
+        with suppress(Exception):
+            await channel.close(timeout=CLOSE_SECONDS)
+
+
+def _copied(message: Any) -> Any:
+    """Its properties, without what would count on, route to other queues or name another user."""
     properties = message.properties
-    properties.headers = {name: value for name, value in message.headers.items() if name != _COUNT}
+    properties.headers = {name: value for name, value in message.headers.items() if name not in _NOT_COPIED}
     properties.delivery_mode = _PERSISTENT
-    answer = await message.channel.basic_publish(
-        message.body, routing_key=queue, properties=properties, mandatory=True, timeout=CONFIRM_SECONDS
-    )
-    return isinstance(answer, Basic.Ack)  # one that reached no queue is answered with itself
+    properties.user_id = None  # the server refuses one that is not the connection's
+    return properties
 
 
 async def _extend(message: Any) -> None:

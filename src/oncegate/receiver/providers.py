@@ -60,8 +60,8 @@ class Provider(Struct, frozen=True):
     """One provider. `ignore` are fields that differ between two sendings of one event.
 
     `horizon` is how long after its first sending the provider may send an event again, by hand too.
-    `id_header` has an id that no signature covers. `signs_type` is False where one body under another type
-    is the same event.
+    `id_header` has an id that no signature covers. `signs_type` is False where no signature covers the
+    type: a recorded body could come again under another one.
     """
 
     name: ProviderName
@@ -228,6 +228,7 @@ PROVIDERS: Final = {
             _header("x-shopify-topic"),
             horizon="2d",
             id_header="x-shopify-webhook-id",
+            signs_type=False,
         ),
         Provider(
             ProviderName.SLACK,

@@ -5,7 +5,7 @@ the function returns. A record is reported unless its event is on record. After 
 of a FIFO queue, nothing later of that group runs, and all of it is reported; other groups go on.
 
 A thread cannot be cancelled, and Lambda would freeze it and let it go on in a later call, hours afterwards.
-So the function does not return while a plain handler runs: Lambda ends the process, and the batch comes
+So the function does not return while a plain function runs: Lambda ends the process, and the batch comes
 again.
 """
 
@@ -71,23 +71,24 @@ class LambdaHandler:
         _, late = await asyncio.wait(tasks, timeout=seconds)
         if late:
             batch.is_over = True
-            await self._end(late)
+            if self._is_async:
+                for task in late:  # a cancelled handler is no outcome: its record comes again
+                    task.cancel("the function's time is over")
+                await asyncio.wait(late, timeout=1.0)
+        await self._wait_for_threads(set() if self._is_async else late)
         return batch.done
 
-    async def _end(self, late: set[asyncio.Task[None]]) -> None:
-        """Cancels what can be cancelled, and waits for what runs in threads, as long as Lambda lets it."""
-        if self._is_async:
-            for task in late:  # a cancelled handler is no outcome: its record comes again
-                task.cancel("the function's time is over")
-            await asyncio.wait(late, timeout=1.0)
-            if not self._engine.driver.left:
-                return
+    async def _wait_for_threads(self, late: set[asyncio.Task[None]]) -> None:
+        """Waits as long as Lambda lets it; a handler's own timeout leaves a thread behind too."""
+        if not late and not self._engine.driver.left:
+            return
         log.critical(
-            "the function of %s is out of time and does not return while a plain function of its handler"
-            " runs: the batch comes again. Give the function more time, or the handler's calls a timeout",
+            "the function of %s does not return while a plain function of its handler runs, which cannot be"
+            " cancelled: if Lambda's time ends first, the batch comes again. Give the function more time,"
+            " or the handler's calls a timeout of their own",
             self._one.surface,
         )
-        if not self._is_async:
+        if late:
             await asyncio.wait(late)
         while self._engine.driver.left:  # noqa: ASYNC110  threads end without a word to this loop
             await asyncio.sleep(LOOK_SECONDS)

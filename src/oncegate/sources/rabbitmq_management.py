@@ -19,6 +19,7 @@ from oncegate.model.redact import masked_url
 
 ASK_SECONDS: Final = 5.0
 DELIVERY_LIMIT_MIN: Final = 20  # below, restarts of workers use a queue's deliveries up
+_BY_MESSAGE: Final = "by each message's routing key"
 
 
 class QueueFacts(Struct, frozen=True):
@@ -38,6 +39,8 @@ def read_facts(management: str, broker: str, queue: str) -> QueueFacts:
     try:
         found = ask.queue(queue)
         dead = ask.dead_letters(found)
+        parts = {"queue": _ttl(found)} | {f"dead-letter queue {name}": ttl for name, ttl in dead.items()}
+        return QueueFacts(parts, tuple(_warnings(queue, found)))
     except _Refused as refused:
         raise BadSource(
             f"RabbitMQ's management API at {masked_url(management)} answers {refused}: check management=,"
@@ -46,8 +49,9 @@ def read_facts(management: str, broker: str, queue: str) -> QueueFacts:
     except (OSError, HTTPException, ValueError) as error:
         told = f"{error or type(error).__name__}"
         return QueueFacts({}, (f"RabbitMQ's management API at {masked_url(management)}: {told}",))
-    parts = {"queue": _ttl(found)} | {f"dead-letter queue {name}": ttl for name, ttl in dead.items()}
-    return QueueFacts(parts, tuple(_warnings(queue, found)))
+    except (AttributeError, KeyError, TypeError, OverflowError):
+        told = "its answer is not as RabbitMQ gives it"
+        return QueueFacts({}, (f"RabbitMQ's management API at {masked_url(management)}: {told}",))
 
 
 class _Asking:
@@ -57,6 +61,8 @@ class _Asking:
         own, amqp = urlsplit(management), urlsplit(broker)
         if own.scheme not in ("http", "https") or own.hostname is None:
             raise BadSource("RabbitMQ: management= is an address such as http://host:15672")
+        if amqp.scheme == "amqps" and own.scheme == "http":
+            raise BadSource("RabbitMQ: management= would send the password in clear; give it with https://")
         known = own if own.username else amqp
         user, password = unquote(known.username or "guest"), unquote(known.password or "guest")
         self._own = own
@@ -72,8 +78,8 @@ class _Asking:
         if exchange is None:
             return {}
         word = _setting(found, "dead-letter-routing-key")
-        if exchange == "":
-            return {word: _ttl(self.queue(word))} if word else {}
+        if exchange == "":  # the default exchange: a routing key names a queue
+            return {word: _ttl(self.queue(word))} if word else {_BY_MESSAGE: None}
         bindings = self._ask(f"exchanges/{self._host}/{quote(exchange, safe='')}/bindings/source")
         names = {str(one["destination"]) for one in bindings if one["destination_type"] == "queue"}
         return {name: _ttl(self.queue(name)) for name in sorted(names)}
@@ -93,12 +99,12 @@ class _Asking:
 
 def _setting(found: Any, name: str) -> Any:
     """A setting of a queue: its own argument, or its policy's."""
-    own = found.get("arguments", {}).get(f"x-{name}")
+    own = (found.get("arguments") or {}).get(f"x-{name}")
     return own if own is not None else (found.get("effective_policy_definition") or {}).get(name)
 
 
 def _ttl(found: Any) -> float | None:
-    own = found.get("arguments", {}).get("x-message-ttl")
+    own = (found.get("arguments") or {}).get("x-message-ttl")
     policy = (found.get("effective_policy_definition") or {}).get("message-ttl")
     known = [int(one) / 1000 for one in (own, policy) if one is not None]
     return min(known) if known else None
@@ -107,7 +113,7 @@ def _ttl(found: Any) -> float | None:
 def _warnings(queue: str, found: Any) -> list[str]:
     limit, dead = _setting(found, "delivery-limit"), _setting(found, "dead-letter-exchange")
     warnings = []
-    if limit is not None and int(limit) < DELIVERY_LIMIT_MIN:
+    if limit is not None and 0 <= int(limit) < DELIVERY_LIMIT_MIN:  # below 0 is no limit
         end = "drops them" if dead is None else "sends them to the dead letters"
         warnings.append(
             f"after {limit} deliveries queue {queue} {end}: each restart of a worker is one; set"

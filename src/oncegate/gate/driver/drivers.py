@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ from oncegate.gate.codec.introspection import LAZY, is_async, name_of, refuse_la
 from oncegate.gate.driver.requests import Flow, Invoke, NotCalled, Pause, ThreadCall, Where
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger("oncegate.gate")
 
 _CALL: Final = Where.CALL
 _HERE: Final = Where.HERE
@@ -183,12 +186,17 @@ class Driver:
         self._threads = {}
 
 
-def _renewed(renew: Callable[[], None], function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
+def _renewed(
+    renew: Callable[[], None], function: Callable[..., T], /, *arguments: Any, **keywords: Any
+) -> T:
     renew()
     try:
         return function(*arguments, **keywords)
     finally:
-        renew()
+        try:
+            renew()
+        except Exception as error:  # noqa: BLE001  the call has its outcome, whatever fails after it
+            _log.error("renewing a thread's connections failed after a call: %r", error)
 
 
 class WrappingDriver(Driver):
