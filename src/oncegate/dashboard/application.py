@@ -33,7 +33,7 @@ from oncegate.dashboard.auth import (
 from oncegate.dashboard.bulk_page import cancel_job, job_page, plan_entries, plan_lanes, start_job
 from oncegate.dashboard.contact import Contact
 from oncegate.dashboard.jobs import Jobs
-from oncegate.dashboard.messages import HERE_ONLY, apology, message, missing
+from oncegate.dashboard.messages import FOREIGN, HERE_ONLY, OVER, REFUSALS, STALE, apology, message, missing
 from oncegate.dashboard.operators import KnownOperator, Role, find_by_token
 from oncegate.dashboard.pages import ACTS, NAVIGATION, WHOLE_LEDGER, pages_of, section_of
 from oncegate.dashboard.plans import Plans
@@ -165,11 +165,11 @@ class OperationsPage:
 
     async def act(self, act: Act, request: Request) -> Response:
         """Answers a POST: from our own page, by a signed-in operator, with their form's token."""
-        form = await read_form(request, may_upload=not self._is_stranger(request))
+        form = await read_form(request, None if self._is_stranger(request) else self._is_signed_in)
         if form is None:
             return self._render(request, message("Too large", "the form is too large", 413), ANYBODY)
         if not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+            return self._render(request, message("Refused", FOREIGN, 403), ANYBODY)
         if self._is_stranger(request):
             return self._render(request, self._sign_in_first(request, form), ANYBODY)
         return await in_thread(self._act, act, request, form)
@@ -192,6 +192,14 @@ class OperationsPage:
     def _is_stranger(self, request: Request) -> bool:
         """Whether a request has no session by its cookie alone: then the ledger is not asked."""
         return self.access is Access.LOGIN and all(map(self.strangers.has, cookies_of(request, COOKIE)))
+
+    def _is_signed_in(self, request: Request) -> bool:
+        """Whether the ledger knows the session, and forms may be sent in it."""
+        try:
+            with self.tools.look() as session:
+                return bool((self._visitor(session, request) or ANYBODY).form_token)
+        except OncegateError:
+            return False
 
     def _visitor(self, session: Any, request: Request) -> Visitor | None:
         if self.access is Access.READ_ONLY:
@@ -221,7 +229,7 @@ class OperationsPage:
             return self._render(request, sign_in_form(request.query_params.get(NEXT, "")), ANYBODY)
         form = await read_form(request)
         if form is None or not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+            return self._render(request, message("Refused", FOREIGN, 403), ANYBODY)
         return await in_thread(self._sign_in, request, form)
 
     def _sign_in(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -271,13 +279,13 @@ class OperationsPage:
     def _sign_in_first(self, request: Request, form: Mapping[str, str]) -> PageResponse:
         """The sign-in for who sent a form without a session; the form is kept and shown again after it."""
         back = came_from(request.headers.get("referer", ""), request.scope.get("root_path", ""))
-        return sign_in_form(back, keep(path_of(request), form), _OVER, 401)
+        return sign_in_form(back, keep(path_of(request), form), OVER, 401)
 
     def _stale(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> PageResponse:
         """A form of an earlier session: refused, and shown again to who may send it in this one."""
         kept = keep(path_of(request), form)
         if not visitor.form_token or not form.get(FIELD) or kept is None:
-            return message("Refused", _STALE, 403)
+            return message("Refused", STALE, 403)
         back = came_from(request.headers.get("referer", ""), request.scope.get("root_path", ""))
         return again(kept, back, "The form belongs to an earlier session of yours.", 403)
 
@@ -285,7 +293,7 @@ class OperationsPage:
         """Ends the session, here and wherever else its cookie is; or every session of the operator."""
         form = await read_form(request)
         if form is None or not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+            return self._render(request, message("Refused", FOREIGN, 403), ANYBODY)
         if self._is_stranger(request):
             response = self._go(request, "/login")
         else:
@@ -328,8 +336,8 @@ class OperationsPage:
     def http_error(self, request: Request, error: Exception) -> Response:
         """What the framework refuses, on a page of ours."""
         status = error.status_code if isinstance(error, HTTPException) else 500
-        words = {404: "there is no such page", 405: "this is not done by following a link"}
-        response = self._render(request, message("Not here", words.get(status, "refused"), status), ANYBODY)
+        words = REFUSALS.get(status, "refused")
+        response = self._render(request, message("Not here", words, status), ANYBODY)
         for name, value in (getattr(error, "headers", None) or {}).items():
             response.headers[name] = value
         return response
@@ -390,11 +398,3 @@ def page_of(gate: GateOnStore, access: Access) -> Starlette:
         downstreams=lambda: gate.engine.downstreams,
     )
     return OperationsPage(tools, access).application()
-
-
-_OVER: Final = "your session is over, and nothing was changed; sign in, and the form is shown again"
-_FOREIGN: Final = "the request does not come from this page; nothing was changed"
-_STALE: Final = (
-    "the form does not belong to your session, or you may only look here; nothing was changed."
-    " Load the page again"
-)
