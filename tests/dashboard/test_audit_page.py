@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from starlette.exceptions import HTTPException
 
-from oncegate.audit.kept import FINDINGS_MAX, TREND_MAX, keep_report, last_report, read_report, trend
+from oncegate.audit.kept import (
+    FINDINGS_MAX,
+    KIND,
+    LAST,
+    TEXT_MAX,
+    TREND_MAX,
+    keep_report,
+    last_report,
+    read_report,
+    trend,
+)
 from oncegate.cli.main import main
 from oncegate.dashboard import reading
 from oncegate.dashboard.auth import COOKIE
@@ -28,7 +38,7 @@ def book(order):
 """
 
 
-def report(findings: int = 1, **changed: Any) -> bytes:
+def report(findings: int = 1, /, **changed: Any) -> bytes:
     one = {"rule": "OG001", "path": "a.py", "line": 4, "message": "<b>outside</b> call", "handler": "book"}
     numbers = dict.fromkeys(("new", "handlers", "not_judged", "suppressed", "files", "lines"), 12_345)
     summary = {**numbers, "findings": findings, "by_rule": {"OG001": findings, "OG002": 0}}
@@ -183,7 +193,29 @@ def test_a_report_is_kept_within_bounds(site: Site) -> None:
         assert [point.at_ms for point in trend(session)] == list(range(2, TREND_MAX + 2))
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b"\xff", report(version=2), report(tool="ruff")])
+def test_texts_and_rules_of_a_report_are_kept_within_bounds(site: Site) -> None:
+    """A rule that the audit does not have would be copied into each point of the trend."""
+    long = "x" * 100_000
+    one = dict.fromkeys(("rule", "path", "message", "handler", "why", "fix", "reason"), long) | {"line": 1}
+    card = {"handler": long, "path": long, "line": 1, "answers": {f"{n}{long}": long for n in range(9)}}
+    numbers = json.loads(report())["summary"]
+    rules = {f"OG{n}": 1 for n in range(1000, 9000)} | numbers["by_rule"]
+    summary = {**numbers, "by_rule": rules}
+    keep(site, report(summary=summary, findings=[one], suppressed=[one], cards=[card]))
+    with site.gate.engine.store.look() as session:
+        assert trend(session)[0].summary.by_rule == {"OG001": 1, "OG002": 0}
+        kept = session.document(KIND, LAST)
+        assert kept is not None
+        assert len(kept.body) < 40 * TEXT_MAX
+
+
+HUGE = report().replace(b"12345", b"9" * 400)
+DEEP = b'{"a":' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "document", [b"", b"[]", b"{}", b"\xff", DEEP, HUGE, report(version=2), report(tool="ruff")]
+)
 def test_what_is_no_report_is_refused(document: bytes) -> None:
     with pytest.raises(ConfigError, match="no report of oncegate audit"):
         read_report(document)
