@@ -35,13 +35,13 @@ from oncegate.dashboard.contact import Contact
 from oncegate.dashboard.jobs import Jobs
 from oncegate.dashboard.messages import FOREIGN, HERE_ONLY, OVER, REFUSALS, STALE, apology, message, missing
 from oncegate.dashboard.operators import KnownOperator, Role, find_by_token
-from oncegate.dashboard.pages import ACTS, NAVIGATION, WHOLE_LEDGER, pages_of, section_of
+from oncegate.dashboard.pages import ACTS, NAVIGATION, checked, pages_of, section_of
 from oncegate.dashboard.plans import Plans
 from oncegate.dashboard.read_limits import Strangers, TooMany, in_thread
 from oncegate.dashboard.reading import cookies_of, is_encrypted, path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
 from oncegate.dashboard.replay_plans import plan_replay
-from oncegate.dashboard.request_context import Act, NotHere, PageResponse, RequestContext, Tools, View
+from oncegate.dashboard.request_context import Act, PageResponse, RequestContext, Tools, View
 from oncegate.dashboard.rollback_page import ACTS as ROLLBACK_ACTS
 from oncegate.dashboard.sessions import SessionBook, endings_of
 from oncegate.dashboard.sign_in_return import (
@@ -144,7 +144,7 @@ class OperationsPage:
                     return self._to_sign_in(request)
                 visit = self._visit(request, visitor)
                 try:
-                    answer = view(self.tools, session, self._checked(visit))
+                    answer = view(self.tools, session, checked(visit))
                 except StoreError:
                     raise
                 except OncegateError as error:
@@ -155,13 +155,6 @@ class OperationsPage:
         except StoreError as error:
             lost = self.contact.lost(self.tools.clock.wall_ms(), error)
             return self._render(request, lost, ANYBODY)
-
-    def _checked(self, visit: RequestContext) -> RequestContext:
-        if any("\0" in text for given in (visit.query, visit.form, visit.parts) for text in given.values()):
-            raise NotHere("there is no such page")  # PostgreSQL holds no such text, so nothing is called so
-        if visit.tenant is not None and visit.path in WHOLE_LEDGER:
-            raise NotHere("there is no such page")
-        return visit
 
     async def act(self, act: Act, request: Request) -> Response:
         """Answers a POST: from our own page, by a signed-in operator, with their form's token."""
@@ -184,7 +177,7 @@ class OperationsPage:
             visitor = found
             if not is_form_token(visitor, form.get(FIELD, "")):
                 return self._render(request, self._stale(request, visitor, form), visitor)
-            answer = act(self.tools, self._checked(self._visit(request, visitor, form)))
+            answer = act(self.tools, checked(self._visit(request, visitor, form)))
         except OncegateError as error:
             answer = apology(error)
         return self._render(request, answer, visitor)
