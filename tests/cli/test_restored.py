@@ -94,3 +94,32 @@ def test_a_backup_that_is_restored_runs_nothing_before_a_person_says_so(tmp_path
     with gate_on(path) as gate:
         verdicts = [gate.admit_sync("mail", {"id": f"N-{n}"}).verdict.value for n in (1, 2, 3)]
     assert verdicts == ["replay", "replay", "run"]
+
+
+def test_begin_says_when_it_paused_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No surface, or a time still to come, is no success: a script would start the processes."""
+    path = tmp_path / "ledger.db"
+    SqliteStore(path).connect().close()
+    for words in ((), ("--json",)):
+        assert run(path, "begin", "--since", "1h", "--reason", "backup", *words) == 1
+    assert "no surface is registered" in capsys.readouterr().err
+    with gate_on(path) as gate:
+        gate.admit_sync("mail", {"id": "N-1"})
+    assert run(path, "begin", "--since", "2999-01-01T00:00Z", "--reason", "backup") == 2
+    assert "in the future" in capsys.readouterr().err
+    with gate_on(path) as gate:
+        assert not gate.admit_sync("mail", {"id": "N-2"}).is_paused
+
+
+def test_begin_writes_down_the_time_for_a_surface_that_was_paused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with gate_on(path) as gate:
+        gate.admit_sync("mail", {"id": "N-1"})
+    url = ("--url", f"sqlite:///{path}")
+    assert main(["surfaces", "switch", "mail", "paused", "--reason", "holiday", "--yes", *url]) == 0
+    assert run(path, "begin", "--since", "2026-01-02T03:04Z", "--reason", "backup") == 0
+    with SqliteStore(path).look() as session:
+        notes = [one.note or "" for one in session.log_before(None, 10, by_people=False)]
+    assert any("2026-01-02T03:04" in note for note in notes)
+    with gate_on(path) as gate:
+        assert gate.admit_sync("mail", {"id": "N-2"}).is_paused

@@ -6,11 +6,12 @@ one that CI made, so it is read strictly and kept within bounds.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from oncegate.audit.catalogue import RULES
 from oncegate.errors import ConfigError, UsageError
 from oncegate.store.log import LogKind
 from oncegate.store.registry import DocumentChange, Registry
@@ -21,7 +22,9 @@ FINDINGS_MAX: Final = 500  # of the last report; the counts are of all
 CARDS_MAX: Final = 500
 TREND_MAX: Final = 200  # reports; older ones leave the curve
 TEXT_MAX: Final = 400
+ANSWERS_MAX: Final = 8  # of a card, which has four
 BYTES_MAX: Final = 64 * 1024 * 1024
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class KeptFinding(Struct, frozen=True):
@@ -29,7 +32,7 @@ class KeptFinding(Struct, frozen=True):
 
     rule: str
     path: str
-    line: int
+    line: Count
     message: str
     handler: str = ""
     why: str = ""
@@ -43,21 +46,21 @@ class KeptCard(Struct, frozen=True):
 
     handler: str
     path: str
-    line: int
+    line: Count
     answers: dict[str, str]
 
 
 class ReportCounts(Struct, frozen=True):
     """The numbers of one report."""
 
-    findings: int
-    new: int
-    handlers: int
-    not_judged: int
-    suppressed: int
-    files: int
-    lines: int
-    by_rule: dict[str, int] = {}
+    findings: Count
+    new: Count
+    handlers: Count
+    not_judged: Count
+    suppressed: Count
+    files: Count
+    lines: Count
+    by_rule: dict[str, Count] = {}
 
 
 class KeptReport(Struct, frozen=True):
@@ -84,7 +87,7 @@ def read_report(document: bytes) -> KeptReport:
     try:
         head: dict[str, Any] = msgspec.json.decode(document, type=dict[str, Any])
         report = msgspec.convert(head, KeptReport)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"this is no report of oncegate audit --json: {error}") from None
     if head.get("tool") != "oncegate audit" or head.get("version") != 1:
         raise ConfigError("this is no report of oncegate audit --json, or of another version")
@@ -93,13 +96,15 @@ def read_report(document: bytes) -> KeptReport:
 
 def keep_report(session: Registry, report: KeptReport, *, at_ms: int, actor: str) -> None:
     """Keeps a report as the last one and adds it to the trend; inside a unit."""
+    by_rule = {rule: count for rule, count in report.summary.by_rule.items() if rule in RULES}
+    summary = msgspec.structs.replace(report.summary, by_rule=by_rule)
     short = KeptReport(
-        report.summary,
+        summary,
         [_short(one) for one in report.findings[:FINDINGS_MAX]],
         [_short(one) for one in report.suppressed[:FINDINGS_MAX]],
-        report.cards[:CARDS_MAX],
+        [_short_card(one) for one in report.cards[:CARDS_MAX]],
     )
-    point = TrendPoint(at_ms, actor, report.summary)
+    point = TrendPoint(at_ms, actor, summary)
     points = [*trend(session), point][-TREND_MAX:]
     _change(session, LAST, msgspec.json.encode(short), point)
     _change(session, TREND, msgspec.json.encode(points), point)
@@ -134,7 +139,11 @@ def _change(session: Registry, name: str, body: bytes, point: TrendPoint) -> Non
 
 
 def _short(one: KeptFinding) -> KeptFinding:
-    return msgspec.structs.replace(
-        one,
-        **{name: getattr(one, name)[:TEXT_MAX] for name in ("message", "handler", "why", "fix", "reason")},
-    )
+    names = ("rule", "path", "message", "handler", "why", "fix", "reason")
+    return msgspec.structs.replace(one, **{name: getattr(one, name)[:TEXT_MAX] for name in names})
+
+
+def _short_card(one: KeptCard) -> KeptCard:
+    answers = list(one.answers.items())[:ANSWERS_MAX]
+    short = {question[:TEXT_MAX]: answer[:TEXT_MAX] for question, answer in answers}
+    return KeptCard(one.handler[:TEXT_MAX], one.path[:TEXT_MAX], one.line, short)

@@ -254,9 +254,12 @@ def _explain_nothing(session: Session, wanted: EntryFilter, arguments: argparse.
         tell("the ledger has no entries yet")
 
 
-def refuse_unknown_surface(session: Session, surface: str) -> None:
-    """Raises UnknownSurface if the ledger has entries, but none of this surface."""
-    surfaces = session.surfaces() if offers(session, Facet.REVIEW) else []  # a list of open ones is not all
+def refuse_unknown_surface(session: Session, surface: str, *, has_all: bool = False) -> None:
+    """Raises UnknownSurface if the ledger has entries, but none of this surface.
+
+    `has_all`: each shard names all its surfaces. Without review, a list of the open ones is not all.
+    """
+    surfaces = session.surfaces() if has_all or offers(session, Facet.REVIEW) else []
     if surfaces and surface not in surfaces:
         shown = ", ".join(surfaces[:SURFACES_SHOWN_MAX])
         more = ", …" if len(surfaces) > SURFACES_SHOWN_MAX else ""

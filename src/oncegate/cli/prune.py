@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     ledgers = ledgers_of(store)
     require(ledgers[0], Facet.REVIEW, "commands such as this one")
     with reading(store, arguments.url) as session:
-        refuse_unknown_surface(session, arguments.surface)
+        refuse_unknown_surface(session, arguments.surface, has_all=True)
     bounds = Bounds(looked_max=_EVERYTHING, forgotten_max=arguments.limit)
     counted = _sum([_count(one, clock, age, bounds, arguments.surface) for one in ledgers])
     if arguments.dry_run or not counted.entries:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from oncegate.cli.bulk import run_bulk
 from oncegate.cli.entries import find_entry
-from oncegate.cli.exitcodes import DONE
+from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_text
@@ -33,7 +33,7 @@ from oncegate.model.moments import read_moment
 from oncegate.model.states import State
 from oncegate.model.surface_decisions import SurfaceMode
 from oncegate.review.decisions import EntryDecision
-from oncegate.review.surface_decisions import decide, decided_about, switched_to
+from oncegate.review.surface_decisions import decide, decided_about
 from oncegate.store import Document, DocumentChange, LogKind, Session, Store
 from oncegate.store.incarnations import WENT_BACK
 
@@ -134,22 +134,27 @@ def _add_who(parser: argparse.ArgumentParser) -> None:
 
 
 def run_begin(arguments: argparse.Namespace) -> int:
-    """Pauses every surface that is not paused."""
+    """Pauses every surface, and writes down since when; one that is paused gets the new reason."""
     store, clock, actor = open_ledger(arguments.url), SystemClock(), check_actor(actor_of(arguments))
-    since = utc(read_moment(arguments.since, clock.wall_ms()))
+    now_ms = clock.wall_ms()
+    since_ms = read_moment(arguments.since, now_ms)
+    since = utc(since_ms)
+    if since_ms > now_ms:
+        raise ConfigError(f"--since {since} is in the future; it is {utc(now_ms)} now. Nothing was paused")
     reason = check_reason(f"restored, effects since {since} are in doubt: {arguments.reason}")
     with reading(store, arguments.url) as session:
         found = [decided_about(session, one.name) for one in session.documents(IDENTITY)]
     with closing(GroupCommit(store)) as commits:
         for one in found:
-            if one.decided.mode is SurfaceMode.PAUSED:
-                continue
-            made = switched_to(one.decided, SurfaceMode.PAUSED, actor, reason, clock.wall_ms())
+            made = replace(one.decided, mode=SurfaceMode.PAUSED, why=reason, by=actor, at_ms=now_ms)
             decide(commits, clock, one, made, what=SurfaceMode.PAUSED.value, actor=actor, reason=reason)
     if arguments.json:
         print_json({"since": since, "paused": [one.surface for one in found]})
-        return DONE
-    print(f"paused: {', '.join(visible(one.surface) for one in found) or 'no surface is registered'}")
+        return DONE if found else NOT_SO
+    if not found:
+        tell("nothing was paused: no surface is registered in this ledger. Is it the restored one?")
+        return NOT_SO
+    print(f"paused: {', '.join(visible(one.surface) for one in found)}")
     tell(f"bring the keys of what happened since {since} (oncegate import), then switch each surface on:")
     tell("oncegate surfaces switch NAME on --reason WHY")
     return DONE

@@ -33,15 +33,15 @@ from oncegate.dashboard.auth import (
 from oncegate.dashboard.bulk_page import cancel_job, job_page, plan_entries, plan_lanes, start_job
 from oncegate.dashboard.contact import Contact
 from oncegate.dashboard.jobs import Jobs
-from oncegate.dashboard.messages import HERE_ONLY, apology, message, missing
+from oncegate.dashboard.messages import FOREIGN, HERE_ONLY, OVER, REFUSALS, STALE, apology, message, missing
 from oncegate.dashboard.operators import KnownOperator, Role, find_by_token
-from oncegate.dashboard.pages import ACTS, NAVIGATION, WHOLE_LEDGER, pages_of, section_of
+from oncegate.dashboard.pages import ACTS, NAVIGATION, checked, pages_of, section_of
 from oncegate.dashboard.plans import Plans
 from oncegate.dashboard.read_limits import Strangers, TooMany, in_thread
 from oncegate.dashboard.reading import cookies_of, is_encrypted, path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
 from oncegate.dashboard.replay_plans import plan_replay
-from oncegate.dashboard.request_context import Act, NotHere, PageResponse, RequestContext, Tools, View
+from oncegate.dashboard.request_context import Act, PageResponse, RequestContext, Tools, View
 from oncegate.dashboard.rollback_page import ACTS as ROLLBACK_ACTS
 from oncegate.dashboard.sessions import SessionBook, endings_of
 from oncegate.dashboard.sign_in_return import (
@@ -144,7 +144,7 @@ class OperationsPage:
                     return self._to_sign_in(request)
                 visit = self._visit(request, visitor)
                 try:
-                    answer = view(self.tools, session, self._checked(visit))
+                    answer = view(self.tools, session, checked(visit))
                 except StoreError:
                     raise
                 except OncegateError as error:
@@ -156,20 +156,13 @@ class OperationsPage:
             lost = self.contact.lost(self.tools.clock.wall_ms(), error)
             return self._render(request, lost, ANYBODY)
 
-    def _checked(self, visit: RequestContext) -> RequestContext:
-        if any("\0" in text for given in (visit.query, visit.form, visit.parts) for text in given.values()):
-            raise NotHere("there is no such page")  # PostgreSQL holds no such text, so nothing is called so
-        if visit.tenant is not None and visit.path in WHOLE_LEDGER:
-            raise NotHere("there is no such page")
-        return visit
-
     async def act(self, act: Act, request: Request) -> Response:
         """Answers a POST: from our own page, by a signed-in operator, with their form's token."""
-        form = await read_form(request, may_upload=not self._is_stranger(request))
+        form = await read_form(request, None if self._is_stranger(request) else self._is_signed_in)
         if form is None:
             return self._render(request, message("Too large", "the form is too large", 413), ANYBODY)
         if not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+            return self._render(request, message("Refused", FOREIGN, 403), ANYBODY)
         if self._is_stranger(request):
             return self._render(request, self._sign_in_first(request, form), ANYBODY)
         return await in_thread(self._act, act, request, form)
@@ -184,7 +177,7 @@ class OperationsPage:
             visitor = found
             if not is_form_token(visitor, form.get(FIELD, "")):
                 return self._render(request, self._stale(request, visitor, form), visitor)
-            answer = act(self.tools, self._checked(self._visit(request, visitor, form)))
+            answer = act(self.tools, checked(self._visit(request, visitor, form)))
         except OncegateError as error:
             answer = apology(error)
         return self._render(request, answer, visitor)
@@ -192,6 +185,14 @@ class OperationsPage:
     def _is_stranger(self, request: Request) -> bool:
         """Whether a request has no session by its cookie alone: then the ledger is not asked."""
         return self.access is Access.LOGIN and all(map(self.strangers.has, cookies_of(request, COOKIE)))
+
+    def _is_signed_in(self, request: Request) -> bool:
+        """Whether the ledger knows the session, and forms may be sent in it."""
+        try:
+            with self.tools.look() as session:
+                return bool((self._visitor(session, request) or ANYBODY).form_token)
+        except OncegateError:
+            return False
 
     def _visitor(self, session: Any, request: Request) -> Visitor | None:
         if self.access is Access.READ_ONLY:
@@ -221,7 +222,7 @@ class OperationsPage:
             return self._render(request, sign_in_form(request.query_params.get(NEXT, "")), ANYBODY)
         form = await read_form(request)
         if form is None or not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+            return self._render(request, message("Refused", FOREIGN, 403), ANYBODY)
         return await in_thread(self._sign_in, request, form)
 
     def _sign_in(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -271,13 +272,13 @@ class OperationsPage:
     def _sign_in_first(self, request: Request, form: Mapping[str, str]) -> PageResponse:
         """The sign-in for who sent a form without a session; the form is kept and shown again after it."""
         back = came_from(request.headers.get("referer", ""), request.scope.get("root_path", ""))
-        return sign_in_form(back, keep(path_of(request), form), _OVER, 401)
+        return sign_in_form(back, keep(path_of(request), form), OVER, 401)
 
     def _stale(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> PageResponse:
         """A form of an earlier session: refused, and shown again to who may send it in this one."""
         kept = keep(path_of(request), form)
         if not visitor.form_token or not form.get(FIELD) or kept is None:
-            return message("Refused", _STALE, 403)
+            return message("Refused", STALE, 403)
         back = came_from(request.headers.get("referer", ""), request.scope.get("root_path", ""))
         return again(kept, back, "The form belongs to an earlier session of yours.", 403)
 
@@ -285,7 +286,7 @@ class OperationsPage:
         """Ends the session, here and wherever else its cookie is; or every session of the operator."""
         form = await read_form(request)
         if form is None or not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+            return self._render(request, message("Refused", FOREIGN, 403), ANYBODY)
         if self._is_stranger(request):
             response = self._go(request, "/login")
         else:
@@ -328,8 +329,8 @@ class OperationsPage:
     def http_error(self, request: Request, error: Exception) -> Response:
         """What the framework refuses, on a page of ours."""
         status = error.status_code if isinstance(error, HTTPException) else 500
-        words = {404: "there is no such page", 405: "this is not done by following a link"}
-        response = self._render(request, message("Not here", words.get(status, "refused"), status), ANYBODY)
+        words = REFUSALS.get(status, "refused")
+        response = self._render(request, message("Not here", words, status), ANYBODY)
         for name, value in (getattr(error, "headers", None) or {}).items():
             response.headers[name] = value
         return response
@@ -390,11 +391,3 @@ def page_of(gate: GateOnStore, access: Access) -> Starlette:
         downstreams=lambda: gate.engine.downstreams,
     )
     return OperationsPage(tools, access).application()
-
-
-_OVER: Final = "your session is over, and nothing was changed; sign in, and the form is shown again"
-_FOREIGN: Final = "the request does not come from this page; nothing was changed"
-_STALE: Final = (
-    "the form does not belong to your session, or you may only look here; nothing was changed."
-    " Load the page again"
-)

@@ -11,6 +11,18 @@ HERE_ONLY: Final = (
     "this browser has forgotten the session, but the ledger cannot be written: a copy of the cookie works"
     " until the session's time is over, or until: oncegate operators sign-out NAME"
 )
+REFUSALS: Final = {
+    400: "the form cannot be read",
+    404: "there is no such page",
+    405: "this is not done by following a link",
+    415: "no file is taken here",
+}
+OVER: Final = "your session is over, and nothing was changed; sign in, and the form is shown again"
+FOREIGN: Final = "the request does not come from this page; nothing was changed"
+STALE: Final = (
+    "the form does not belong to your session, or you may only look here; nothing was changed."
+    " Load the page again"
+)
 
 
 def message(title: str, message: str, status: int) -> PageResponse:

@@ -25,7 +25,7 @@ from oncegate.dashboard.entry_page import entry_page
 from oncegate.dashboard.feed_page import feed_page
 from oncegate.dashboard.limits_page import limits_page
 from oncegate.dashboard.now_page import now_page
-from oncegate.dashboard.request_context import Act, PageResponse, RequestContext, Tools, View
+from oncegate.dashboard.request_context import Act, NotHere, PageResponse, RequestContext, Tools, View
 from oncegate.dashboard.surfaces_page import surface_page, surfaces_page
 from oncegate.dashboard.trace_page import trace_page
 from oncegate.dashboard.waiting_page import waiting_page
@@ -130,6 +130,15 @@ def _not_in_this_ledger(
 ) -> PageResponse:
     require(store, facet, "pages such as this one")
     raise AssertionError("the ledger has every facet")
+
+
+def checked(visit: RequestContext) -> RequestContext:
+    """A request for something that can exist for its visitor; raises NotHere for others."""
+    if any("\0" in text for given in (visit.query, visit.form, visit.parts) for text in given.values()):
+        raise NotHere("there is no such page")  # PostgreSQL holds no such text, so nothing is called so
+    if visit.tenant is not None and visit.path in WHOLE_LEDGER:
+        raise NotHere("there is no such page")
+    return visit
 
 
 def section_of(path: str) -> str | None:

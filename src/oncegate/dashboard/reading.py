@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from email.parser import BytesParser
-from email.policy import HTTP
+import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from oncegate.dashboard.auth import is_own_page
+from oncegate.dashboard.read_limits import in_thread
 from oncegate.errors import UsageError
 
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -16,6 +19,15 @@ UPLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 UPLOADS: Final = frozenset({"/audit/keep"})
 FIELDS_MAX: Final = 200
 COOKIES_MAX: Final = 4
+KIND_MAX: Final = 200
+PARTS_MAX: Final = 8
+PART_HEAD_MAX: Final = 1024
+
+_BOUNDARY: Final = re.compile(
+    r"""multipart/form-data; ?boundary=(?:([\w'()+,./:=?-]{1,70})|"([\w'()+,./:=? -]{1,70})")""",
+    re.ASCII | re.IGNORECASE,
+)
+_NAME: Final = re.compile(rb'\r\ncontent-disposition: ?form-data; ?name="([^"\r\n]*)"', re.IGNORECASE)
 
 
 def path_of(request: Request) -> str:
@@ -41,17 +53,28 @@ def is_encrypted(request: Request) -> bool:
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
-async def read_form(request: Request, *, may_upload: bool = False) -> dict[str, str] | None:
-    """Reads a form; None if it is larger than any form of ours. Only some pages take a file."""
-    is_upload = may_upload and path_of(request) in UPLOADS
+async def read_form(
+    request: Request, is_signed_in: Callable[[Request], bool] | None = None
+) -> dict[str, str] | None:
+    """Reads a form; None if it is larger than any form of ours.
+
+    One page takes a file, from our own page in a session that the ledger knows. Without that the file is
+    not looked at, and the form is empty. A file for another page is refused unread.
+    """
+    kind = request.headers.get("content-type", "")
+    has_file = kind[:10].lower() == "multipart/"
+    if has_file and path_of(request) not in UPLOADS:
+        raise HTTPException(415)
+    is_taken = False
+    if has_file and is_signed_in is not None and is_own_page(request.headers, request.url.scheme):
+        is_taken = await in_thread(is_signed_in, request)
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > (UPLOAD_BYTES_MAX if is_upload else BODY_BYTES_MAX):
+        if len(body) > (UPLOAD_BYTES_MAX if is_taken else BODY_BYTES_MAX):
             return None
-    kind = request.headers.get("content-type", "")
-    if kind.startswith("multipart/form-data"):
-        return _parts_of(kind, bytes(body))
+    if has_file:
+        return await in_thread(parts_of, kind, bytes(body)) if is_taken else {}
     text = body.decode("utf-8", "replace")
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
@@ -59,18 +82,28 @@ async def read_form(request: Request, *, may_upload: bool = False) -> dict[str, 
         return None
 
 
-def _parts_of(kind: str, body: bytes) -> dict[str, str] | None:
-    """The fields of a form with a file; a file is its text."""
-    document = BytesParser(policy=HTTP).parsebytes(
-        f"content-type: {kind}\r\n\r\n".encode("latin-1", "replace") + body
-    )
-    parts = list(document.iter_parts())
-    if len(parts) > FIELDS_MAX:
-        return None
-    names = [str(part.get_param("name", "", header="content-disposition")) for part in parts]
-    payloads = (part.get_payload(decode=True) for part in parts)
-    texts = (one.decode("utf-8", "replace") if isinstance(one, bytes) else "" for one in payloads)
-    return dict(zip(names, texts, strict=True))
+def parts_of(kind: str, body: bytes) -> dict[str, str]:
+    """The fields of a form with a file, as browsers write it; a file is its text.
+
+    Cuts once, a few times at most, and looks only at the beginning of each part: whatever the body holds,
+    the work is in proportion to its length. Raises HTTPException for any other body.
+    """
+    cut = _BOUNDARY.fullmatch(kind) if len(kind) <= KIND_MAX else None
+    if cut is None:
+        raise HTTPException(400)
+    line = b"\r\n--" + (cut[1] or cut[2]).encode()
+    before, *parts = (b"\r\n" + body).split(line, PARTS_MAX + 1)
+    if before or not parts or not parts.pop().startswith(b"--"):
+        raise HTTPException(400)
+    return dict(map(_field_of, parts))
+
+
+def _field_of(part: bytes) -> tuple[str, str]:
+    end = part.find(b"\r\n\r\n", 0, PART_HEAD_MAX)
+    named = _NAME.search(part[:end]) if end > 0 and part.startswith(b"\r\n") else None
+    if named is None:
+        raise HTTPException(400)
+    return named[1].decode("utf-8", "replace"), part[end + 4 :].decode("utf-8", "replace")
 
 
 def read_seq(text: str) -> int:

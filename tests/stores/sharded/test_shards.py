@@ -135,6 +135,7 @@ def test_old_entries_of_all_shards_are_forgotten(
                 connection.execute("UPDATE oncegate_entry SET received_at = received_at - ?", (back,))
                 connection.execute("UPDATE oncegate_entry SET settled_at = settled_at - ?", (back,))
         words = ["prune", "--surface", "orders", "--older-than", "90d", "--believe-clock", "--url", url]
+        assert main([*words, "--surface", "order"]) == 2, "no surface is called so"
         assert main([*words, "--dry-run"]) == 0
         assert f"{COUNT} entries of orders" in capsys.readouterr().out
         assert main([*words, "--limit", str(COUNT - 5)]) == 0
