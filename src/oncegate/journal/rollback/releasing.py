@@ -22,7 +22,7 @@ from oncegate.journal.rollback.plans import PlanBook, PlanState, RollbackLine, R
 from oncegate.model.decisions import Verb, check_reason
 from oncegate.model.keys import derive_key
 from oncegate.model.states import Decision, State
-from oncegate.store import EntryDetail, LogKind, Note, Reservation, Ruling, Session
+from oncegate.store import Entry, EntryDetail, LogKind, Note, Reservation, Ruling, Session
 
 ATTEMPTS_MAX = 8
 _SURFACES: Final = (SURFACE, ASYNC_SURFACE)
@@ -133,10 +133,15 @@ class Releasing:
         return kept.entry_id
 
 
+def line_entries(session: Session, plan: str, line: RollbackLine) -> list[Entry]:
+    """The entry that a line ran as, in a list; an empty one if it did not run."""
+    keys = [derive_key("", surface, KEY, (plan, str(line.number))).digest for surface in _SURFACES]
+    return [one for one in session.read(keys) if one is not None]
+
+
 def _run(session: Session, plan: str, line: RollbackLine) -> int | None:
     """The entry that a line was done as; None if it was not."""
-    keys = [derive_key("", surface, KEY, (plan, str(line.number))).digest for surface in _SURFACES]
-    found = [one for one in session.read(keys) if one is not None]
+    found = line_entries(session, plan, line)
     return found[0].entry_id if found and all(one.state is State.COMMITTED for one in found) else None
 
 
