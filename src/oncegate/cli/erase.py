@@ -19,7 +19,8 @@ from oncegate.store import EntryFilter
 _DESCRIPTION: Final = """\
 Remove events, outcomes, labels and reasons of settled entries, and what roll-backs keep of them. Keys,
 fingerprints and records stay: a repeat is still a replay, and every proof of the journal still holds. What
-still runs or waits, or is behind a roll-back that is being applied, is named and left alone. Running programs may answer repeats from memory until they are restarted."""
+still runs or waits, or is behind a roll-back that is being applied, is named and left alone. Running
+programs may answer repeats from memory until they are restarted."""
 _EPILOG: Final = """\
 examples:
   oncegate erase --subject c-4711 --reason "request 12 of 18 November" --dry-run
