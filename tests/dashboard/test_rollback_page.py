@@ -185,7 +185,8 @@ def test_exported_journal_says_where_it_broke_off(site: Site, monkeypatch: pytes
     found = client.get("/journal/export?kind=revealed&q=none-such").text.splitlines()
     told = "# older records were not looked at; the next file: before="
     assert (len(whole), len(found), found[1].startswith(told)) == (10, 2, True)
-    people, before = [], ""
+    people: list[str] = []
+    before: object = ""
     while before is not None:
         path = f"/journal/export?kind=revealed&format=json{before and f'&before={before}'}"
         rows = [json.loads(line) for line in client.get(path).text.splitlines()]
