@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
+from oncegate.dashboard import journal_page
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.rollback_page import MASKED, _numbers, selection_of
 from oncegate.errors import UsageError
@@ -171,6 +172,31 @@ def sealed_journal(site: Site, count: int = 3_000) -> None:
             ]
         )
     Sealer(engine.store, engine.clock, [PrivateKey("page", b"k" * 32)]).run_once(at_once=True)
+
+
+def test_exported_journal_says_where_it_broke_off(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter without a match in what was looked at, and a file that is full; the next file goes on."""
+    with site.gate.engine.commits.transaction() as session:
+        session.add_notes([Note(0, LogKind.REVEALED, 1, f"p{number}", "w") for number in range(9)])
+    client = site.client(Role.OPERATOR)
+    whole = client.get("/journal/export?kind=revealed").text.splitlines()
+    monkeypatch.setattr(journal_page, "LOOKED_MAX", 4)
+    monkeypatch.setattr(journal_page, "LOOKED_STEP", 2)
+    found = client.get("/journal/export?kind=revealed&q=none-such").text.splitlines()
+    told = "# older records were not looked at; the next file: before="
+    assert (len(whole), len(found), found[1].startswith(told)) == (10, 2, True)
+    people: list[str] = []
+    before: object = ""
+    while before is not None:
+        path = f"/journal/export?kind=revealed&format=json{before and f'&before={before}'}"
+        rows = [json.loads(line) for line in client.get(path).text.splitlines()]
+        people += [row["who"] for row in rows if "who" in row]
+        before = rows[-1].get("before") if rows else None
+    assert people == [f"p{number}" for number in reversed(range(9))]
+    monkeypatch.setattr(journal_page, "EXPORTED_MAX", 3)
+    full = client.get("/journal/export?all=1").text.splitlines()
+    assert (len(full), full[-1].startswith(told)) == (5, True)
+    assert full[-1].endswith(f",,,,,{full[-2].rpartition(',')[2]}")
 
 
 def test_journal_is_filtered_exported_and_verified(site: Site) -> None:

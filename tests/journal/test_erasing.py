@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import zlib
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate.errors import ConfigError, Failed, OutcomeErased, RecordedFailure
 from oncegate.feed import Feed
 from oncegate.gate.admission import Verdict
 from oncegate.journal.erasing import Eraser
 from oncegate.journal.proofs import prove_entry
+from oncegate.journal.rollback.plans import PlanState
+from oncegate.journal.rollback.releasing import Releasing
 from oncegate.journal.snapshots.beliefs import id_of
 from oncegate.maintenance.payload_pruner import PayloadPruner
 from oncegate.maintenance.pruner import Pruner
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.store import EntryFilter, LogKind
 from oncegate.store.sealing import ERASED_VALUE
 from oncegate.wiring import Gate
+from oncegate.wiring.history import history_of
 from tests.journal.conftest import SealedLedger
 from tests.support.care import Care
 
@@ -90,6 +96,73 @@ def test_erasure_reaches_the_feed_and_values_of_changed_objects(
         "b": None,
     }
     care.close()
+
+
+def test_what_roll_backs_keep_of_an_erased_event_goes_too(tmp_path: Path) -> None:
+    """Compensations, released copies, plans that brought it back, and plans that wait."""
+    care = Care(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path)
+    care.fill(1)
+    care.take()
+    care.visit("CANARY", "x0", "CANARY")
+    care.take()
+    for to in (1, 2, 1):  # undone, brought back, undone
+        last, _ = care.plan(to)
+        care.approve(last)
+        care.apply()
+    care.visit("CANARY2", "x1", "CANARY")
+    first, second = (one for one in _numbers(care, "visits") if one > 1)
+    undone, _ = care.plan()
+    care.approve(undone)
+    care.apply()
+    engine = care.gate.engine
+    (copy,) = Releasing(engine.commits, engine.clock).release(undone.name, [second], "ann", "wanted")
+    Reconciler(care.gate).run_once()
+    waits, _ = care.plan()
+    assert (copy.refused, waits.chosen) == ("", 1)
+    care.approve(waits)
+
+    report = Eraser(engine.store, engine.clock).erase([first, second], actor="ann", reason="request 12")
+    assert set(report.erased) == {first, second, copy.again, *_numbers(care, "oncegate.rollback")}
+    assert report.open == []
+    care.apply()
+    assert care.stands(waits.name).state is PlanState.MOVED
+    assert care.sql("SELECT carer FROM route WHERE id = 'x1'") == [("CANARY",)]  # the person's own data
+    care.sql("DELETE FROM route")
+    tables = [one for (one,) in care.sql("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    left = {one for one in tables for row in care.sql(f"SELECT * FROM {one}") if _has_canary(row)}
+    assert left == set()
+    care.close()
+
+
+def test_an_event_behind_a_plan_that_is_being_applied_is_left_and_named(tmp_path: Path) -> None:
+    """Without its values the plan's line could not go on."""
+    care = Care(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path)
+    care.take()
+    care.visit("E", "x0", "anna")
+    plan, lines = care.plan()
+    history_of(care.gate).rollback().book.change(
+        plan.name, lambda one: replace(one, state=PlanState.APPLYING)
+    )
+    report = Eraser(care.gate.engine.store, care.gate.engine.clock).erase([1], actor="ann", reason="12")
+    assert (report.erased, report.open, lines.lines[0].entries) == ([], [1], (1,))
+    care.apply()
+    assert care.compensations() == ["x0"]
+    care.close()
+
+
+def _numbers(care: Care, surface: str) -> list[int]:
+    with care.gate.engine.store.look() as session:
+        return sorted(one.entry_id for one in session.entries(EntryFilter(surface=surface), None, 99))
+
+
+def _has_canary(row: tuple[Any, ...]) -> bool:
+    for value in row:
+        raw = value if isinstance(value, bytes) else str(value).encode()
+        with suppress(zlib.error):
+            raw += zlib.decompress(raw)
+        if b"CANARY" in raw:
+            return True
+    return False
 
 
 def test_a_replay_of_an_erased_event_says_so_and_does_not_run(sealed: SealedLedger) -> None:

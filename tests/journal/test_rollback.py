@@ -31,6 +31,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'ledger.db'}"
 
 
+BOTH_SLOWLY = pytest.mark.parametrize(
+    "url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
+
+
 @pytest.fixture
 def care(url: str, tmp_path: Path) -> Iterator[Care]:
     made = Care(url, tmp_path)
@@ -109,7 +114,7 @@ def test_released_event_runs_again_once_under_another_key(doubled: Care) -> None
     found = releasing.release(plan.name, [done, left, 999_999], "anna", "wanted after all")
     again = releasing.release(plan.name, [done], "bert", "once more")
 
-    assert [one.refused for one in found] == ["", "a line of it was not done", "it is not behind this plan"]
+    assert [one.refused for one in found] == ["", "a line of it was not done", "this plan did not undo it"]
     assert again[0].refused == f"it was released before, as entry {found[0].again}"
     assert "x0" not in doubled.ids()
     for _ in range(2):
@@ -123,6 +128,100 @@ def test_released_event_runs_again_once_under_another_key(doubled: Care) -> None
     assert run is not None
     assert (told.records[-1].kind, told.records[-1].actor) == (LogKind.JOB_STARTED, "anna")
     assert run.entry.state is State.COMMITTED
+
+
+def _undo(care: Care, to: int = 1) -> RollbackPlan:
+    plan, _ = care.plan(to)
+    care.approve(plan)
+    care.apply()
+    assert care.stands(plan.name).state is PlanState.APPLIED
+    return plan
+
+
+def _release(care: Care, *plans: RollbackPlan) -> list[list[tuple[str, str]]]:
+    """Releases all events of plans and runs them: by plan the label of each event, and why it stays."""
+    releasing, found = Releasing(care.gate.engine.commits, care.gate.engine.clock), []
+    for plan in plans:
+        done = releasing.release(plan.name, None, "anna", "wanted after all")
+        for _ in range(3):
+            Reconciler(care.gate).run_once()
+        with care.gate.engine.store.look() as session:
+            details = [(session.detail(one.entry_id), one.refused) for one in done]
+        found.append([(seen.entry.label, why.partition(",")[0]) for seen, why in details if seen])
+    return found
+
+
+def _runs(care: Care) -> list[str]:
+    """The label of every visit that was started, however it ended."""
+    with care.gate.engine.store.look() as session:
+        return sorted(one.label for one in session.entries(EntryFilter(surface="visits"), None, 99))
+
+
+@BOTH_SLOWLY
+def test_event_is_released_once_for_each_time_it_was_undone(care: Care) -> None:
+    """Undone, released, undone, released: a compensation and a run that was undone before stay undone."""
+    care.fill(1)
+    care.take()
+    care.visit("E", "x0", "carer0")
+    first = _undo(care)
+    assert _release(care, first) == [[("vE", "")]]
+    second = _undo(care)
+    assert _release(care, second, second, first) == [
+        [("vE", "")],
+        [("vE", "it was released before")],
+        [("vE", "it was released before")],
+    ]
+    assert (_runs(care), care.ids()) == (["vE", "vE", "vE", "vr0"], ["r0", "x0"])
+    assert care.compensations() == ["x0", "x0"]
+
+
+@BOTH_SLOWLY
+def test_event_that_an_earlier_plan_undid_is_released_by_that_plan_alone(care: Care) -> None:
+    """A undoes E, B undoes F on the same object: both released start E once and F once."""
+    care.fill(1)
+    care.take()
+    care.visit("E", "x0", "carer0")
+    first = _undo(care)
+    care.visit("F", "x0", "carerF")
+    second = _undo(care)
+    assert _release(care, second, first) == [[("vF", "")], [("vE", "")]]
+    assert _release(care, first, second) == [
+        [("vE", "it was released before")],
+        [("vF", "it was released before")],
+    ]
+    assert _runs(care) == ["vE", "vE", "vF", "vF", "vr0"]
+    assert care.sql("SELECT carer FROM route WHERE id = 'x0'") == [("carerF",)]
+
+
+@BOTH_SLOWLY
+def test_event_whose_change_came_back_by_another_plan_is_not_released(care: Care) -> None:
+    """A undoes E, C leads to a snapshot that has E: E is in force already."""
+    care.fill(1)
+    care.take()
+    care.visit("E", "x0", "carer0")
+    care.take()
+    first = _undo(care)
+    back = _undo(care, 2)
+    assert care.ids() == ["r0", "x0"]
+    assert _release(care, first, back) == [[("vE", f"plan {back.name} brought its change back")], []]
+    assert _runs(care) == ["vE", "vr0"]
+
+
+@BOTH_SLOWLY
+def test_event_that_two_plans_undid_at_once_is_released_once(care: Care) -> None:
+    """Both lines are done, by one compensation: the second plan found the object so already."""
+    care.fill(1)
+    care.take()
+    care.visit("E", "x0", "carer0")
+    plans = [care.plan()[0] for _ in range(2)]
+    for plan in plans:
+        care.approve(plan)
+        book = history_of(care.gate).rollback().book
+        book.change(plan.name, lambda one: replace(one, state=PlanState.APPLYING))
+    care.apply()
+    assert {care.stands(plan.name).progress.done for plan in plans} == {1}
+    assert _release(care, *plans) == [[("vE", "")], [("vE", "it was released before")]]
+    assert (_runs(care), care.compensations()) == (["vE", "vE", "vr0"], ["x0"])
 
 
 def test_second_run_and_second_plan_change_nothing(doubled: Care) -> None:

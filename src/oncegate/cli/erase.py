@@ -17,9 +17,10 @@ from oncegate.journal.erasing import Eraser
 from oncegate.store import EntryFilter
 
 _DESCRIPTION: Final = """\
-Remove events, outcomes, labels and reasons of settled entries. Keys, fingerprints and records stay: a
-repeat is still a replay, and every proof of the journal still holds. What still runs or waits is named and
-left alone. Running programs may answer repeats from memory until they are restarted."""
+Remove events, outcomes, labels and reasons of settled entries, and what roll-backs keep of them. Keys,
+fingerprints and records stay: a repeat is still a replay, and every proof of the journal still holds. What
+still runs or waits, or is behind a roll-back that is being applied, is named and left alone. Running
+programs may answer repeats from memory until they are restarted."""
 _EPILOG: Final = """\
 examples:
   oncegate erase --subject c-4711 --reason "request 12 of 18 November" --dry-run
@@ -66,9 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"erased": report.erased, "already": report.already, "open": report.open})
     else:
-        tell(f"erased {len(report.erased)} entries; {report.already} were erased before")
+        tell(
+            f"erased {len(report.erased)} entries, with those that roll-backs made of them;"
+            f" {report.already} were erased before"
+        )
     if report.open:
-        tell(f"{len(report.open)} wait or run; settle them first: {', '.join(map(str, report.open[:9]))}")
+        named = ", ".join(map(str, report.open[:9]))
+        tell(f"{len(report.open)} wait or run, or a roll-back of them runs; settle them first: {named}")
     return NOT_SO if report.open or not (report.erased or report.already) else DONE
 
 

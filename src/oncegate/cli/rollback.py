@@ -188,7 +188,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         if arguments.keys:
             for entry_id in dict.fromkeys(one for line in lines.lines for one in line.entries):
                 found = session.detail(entry_id)
-                again = None if found is None else ran_again(session, found.entry.key, plan.name)
+                again = None if found is None else ran_again(session, found.entry.key)
                 _print_key(entry_id, None if found is None else found.entry, again, arguments.json)
             return DONE
     _print_plan(plan, lines, arguments.json, arguments.limit)

@@ -138,9 +138,12 @@ def verify_now(tools: Tools, visit: RequestContext) -> PageResponse:
 
 
 def export_journal(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
-    """The records of a filter as a file: CSV, or JSON lines."""
+    """The records of a filter as a file: CSV, or JSON lines. Its last line says where it broke off."""
     wanted = JournalFilter.of(visit.query)
-    found, _ = _matching(session, wanted, visit.cursor("before", POSITION_MAX), EXPORTED_MAX)
+    found, looked = _matching(session, wanted, visit.cursor("before", POSITION_MAX), EXPORTED_MAX + 1)
+    last = found[EXPORTED_MAX - 1].position if len(found) > EXPORTED_MAX else looked
+    if last is not None and not session.log_before(last, 1, by_people=not wanted.everything):
+        last = None
     rows = [
         (
             utc_text(one.at_ms),
@@ -150,14 +153,18 @@ def export_journal(tools: Tools, session: Session, visit: RequestContext) -> Pag
             one.note or "",
             one.position,
         )
-        for one in found
+        for one in found[:EXPORTED_MAX]
     ]
+    told = f"older records were not looked at; the next file: before={last}"
     if visit.query.get("format") == "json":
-        lines = (json.dumps(dict(zip(_COLUMNS, row, strict=True)), ensure_ascii=False) for row in rows)
+        lines = [json.dumps(dict(zip(_COLUMNS, row, strict=True)), ensure_ascii=False) for row in rows]
+        lines += [] if last is None else [json.dumps({"incomplete": told, "before": last})]
         return PageResponse(text="".join(f"{line}\n" for line in lines), file="journal.jsonl")
     made = StringIO()
     writer = csv.writer(made)
     writer.writerows([_COLUMNS, *([_cell(value) for value in row] for row in rows)])
+    if last is not None:
+        writer.writerow([f"# {told}", *[""] * (len(_COLUMNS) - 2), last])
     return PageResponse(text=made.getvalue(), file="journal.csv")
 
 

@@ -17,6 +17,7 @@ from oncegate.clock import Clock
 from oncegate.errors import StoreBusy
 from oncegate.gate.codec.outcome import ERASED_OUTCOME
 from oncegate.journal.leaves import Salts, erased_note
+from oncegate.journal.rollback.copies import copies_of, erase_lines, in_use
 from oncegate.journal.tiles import JOURNAL, SECRET
 from oncegate.model.decisions import check_actor, check_reason
 from oncegate.model.paths import lookup, parse_path
@@ -33,7 +34,10 @@ PAGE: Final = 500  # entries read in one go
 
 
 class EraseReport(Struct):
-    """What one erasure did. `open` entries still run or wait: they are erased once they are settled."""
+    """What one erasure did: `erased` has the entries that roll-backs made of them too.
+
+    `open` entries still run or wait, or a roll-back of them is being applied: erase them afterwards.
+    """
 
     erased: list[int] = []
     already: int = 0
@@ -67,16 +71,30 @@ class Eraser:
             return sorted(number for numbers in _pages(session, wanted) for number in numbers)
 
     def erase(self, entries: Sequence[int], *, actor: str, reason: str) -> EraseReport:
-        """Erases entries, step by step; what was erased before is passed over."""
+        """Erases entries, step by step; what was erased before is passed over.
+
+        What roll-backs keep of their events goes first, so that an erasure that broke off is found again.
+        """
         actor, reason, report = check_actor(actor), check_reason(reason), EraseReport()
         session = self._store.connect()
         try:
+            entries = self._with_copies(session, entries, actor, report)
             salts = Salts(journal_secret(session, self._clock))
             for start in range(0, len(entries), STEP):
                 self._step(session, salts, entries[start : start + STEP], (actor, reason), report)
         finally:
             session.close()
         return report
+
+    def _with_copies(
+        self, session: Session, entries: Sequence[int], actor: str, report: EraseReport
+    ) -> list[int]:
+        wanted = [*copies_of(session, entries), *entries]
+        report.open += sorted(in_use(session).intersection(wanted))
+        left = list(dict.fromkeys(one for one in wanted if one not in report.open))
+        with session.unit():
+            erase_lines(session, left, self._clock.wall_ms(), actor)
+        return left
 
     def _step(
         self,

@@ -74,8 +74,9 @@ class Archive:
         """A snapshot by number or by the beginning of its hash; `latest` is the last one."""
         numbers = self.numbers()
         if not numbers:
-            raise SnapshotError(
-                "no snapshot was taken yet; take one: oncegate snapshots take --app MODULE:GATE"
+            there = self.vault.address
+            raise NoSuchSnapshot(
+                f"no snapshot is in {there} yet; take one: oncegate snapshots take --app MODULE:GATE"
             )
         if text == "latest":
             return self.manifest(numbers[-1])
@@ -85,9 +86,6 @@ class Archive:
             for number in reversed(numbers):
                 if (found := self.manifest(number)).hash.startswith(text):
                     return found
-        if not numbers:
-            there = self.vault.address
-            raise NoSuchSnapshot(f"no snapshot is in {there} yet; run: oncegate snapshots take --app …")
         raise NoSuchSnapshot(f"there is no snapshot {text[:64]!r}; see: oncegate snapshots list")
 
     def parts(self, belief: BeliefEntry) -> list[PartEntry]:
