@@ -10,23 +10,26 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate import Failed, Gate, open_store
 from oncegate.cli.main import main
 from oncegate.clock import SystemClock
 from oncegate.crashpoints import RESHARD_CRASH_POINTS
-from oncegate.errors import ConfigError, OncegateError, SchemaMismatch, StoreBusy
+from oncegate.errors import ConfigError, OncegateError, SchemaMismatch, StoreBusy, StoreError
 from oncegate.gate.admission import Verdict
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.keys import Key
-from oncegate.model.states import State
+from oncegate.model.states import Decision, State
 from oncegate.store import EntryFilter, Reservation, StepRecord, StepRecords, StepState, Store
 from oncegate.stores.sharded import ShardedStore
+from oncegate.stores.sharded.engines import PostgresSide
 from oncegate.stores.sharded.reshard import Resharding
 from oncegate.stores.sharded.shard_map import rendezvous, virtual_of
+from oncegate.stores.shared.homes import REFUSAL
 from oncegate.testing import ArmedCrashPoints, CrashReached
 from oncegate.testing.postgres import GivenServer, PostgresServer
-from oncegate.testing.waiting import DEADLINE_SECONDS
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring.ledgers import open_parts
 from tests.support.ledgers import new_ledger
 
@@ -314,3 +317,48 @@ def test_open_transaction_of_a_user_is_waited_for(postgres: PostgresServer | Giv
     unit.__exit__(None, None, None)
     session.close()
     assert knock(old, Counter(), ["1"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("was", [1, 2])
+def test_known_key_that_comes_while_it_is_removed_is_refused(
+    postgres: PostgresServer | GivenServer, monkeypatch: pytest.MonkeyPatch, was: int
+) -> None:
+    """It waits for the move's open transaction; then the key is not there, and must not be new."""
+    addresses = [new_ledger(postgres) for _ in range(3)]
+    old, new = shards(addresses[:was]), shards(addresses if was == 2 else addresses[1:])
+    moving = next(virtual for virtual, home in enumerate(rendezvous(3)) if home == 2 or was == 1)
+    asked = Reservation(
+        key=(moving << 4).to_bytes(2) * 12, tenant="", surface="orders", label="known",
+        fingerprint=b"f" * 32, body=b"{}", received_at_ms=1, lease_ms=1000, attempts_max=3, token=7,
+    )  # fmt: skip
+    session = open_store(old).connect()
+    with session.unit():
+        assert session.record([asked], b"{}")[0].decision is Decision.RUN
+    told: list[Any] = []
+
+    def come_again() -> None:
+        try:
+            with session.unit():
+                told.append(session.record([replace(asked, token=8)], b"{}")[0].decision)
+        except StoreError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=come_again)
+    remove = PostgresSide.remove
+
+    def removed(side: PostgresSide, entries: Any) -> None:
+        remove(side, entries)
+        if entries:
+            thread.start()
+            waits = (
+                "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+            )
+            wait_until(lambda: side.run(waits) or not thread.is_alive())
+
+    monkeypatch.setattr(PostgresSide, "remove", removed)
+    with pytest.raises(CrashReached):
+        move(old, new, ArmedCrashPoints.raising("reshard.removed"))
+    thread.join(DEADLINE_SECONDS)
+    session.close()
+    assert told == [REFUSAL]

@@ -140,7 +140,7 @@ class PostgresSide(LedgerSide):
             self.run("ROLLBACK")
 
     def set_fence(self) -> None:
-        """Makes the trigger, in the schema of the table; it needs no more than rights to read it."""
+        """Makes the trigger, in the schema of the table; it needs no rights that programs do not have."""
         ((schema,),) = self.run(
             "SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
             " WHERE pg_class.oid = to_regclass('oncegate_entry')"
@@ -218,7 +218,10 @@ BEGIN
         IF NOT (NEW.state = 1 AND NEW.fence <> OLD.fence) THEN
             RETURN NEW;
         END IF;
-    ELSIF phase = 'leaving' AND EXISTS (SELECT FROM SCHEMA.oncegate_entry WHERE key = NEW.key) THEN
+    ELSIF phase = 'leaving' AND EXISTS (
+        -- Locked: a row whose deletion is under way is waited for, and is not there then.
+        SELECT FROM SCHEMA.oncegate_entry WHERE key = NEW.key FOR KEY SHARE
+    ) THEN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION '{REFUSAL}' USING ERRCODE = '{REFUSAL_STATE}';
