@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -191,6 +193,39 @@ def test_move_that_is_killed_goes_on_and_forgets_no_key(
             (died,) = session.read([bytes(range(24, 48))])
     assert died is not None
     assert died.state is not State.IN_FLIGHT, "recovered where it is now"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("was", [1, 2])
+def test_keys_that_were_moved_are_not_reported_as_lost(
+    files: list[str], caplog: pytest.LogCaptureFixture, was: int
+) -> None:
+    """Neither where they have left nor where they are now; a key that is missing there still is."""
+    addresses = files if was == 2 else files[1:]
+    old, new, ran = shards(files[:was]), shards(addresses), Counter[str]()
+    with program(old, ran) as left:
+        left.admit_sync("orders", {"id": "0"})
+        with pytest.raises(CrashReached):
+            move(old, new, ArmedCrashPoints.raising("reshard.leaving"))
+        with program(new, ran) as arrived:
+            offered = [str(number) for number in range(COUNT)]
+            refused = [_is_refused(arrived, order) for order in offered]
+            assert all(refused) == (was == 1), "of one ledger nothing has moved yet"
+            move(old, new)
+            for order in offered:
+                _is_refused(left, order)
+            for gate in (left, arrived):
+                store = gate.engine.store
+                for one in store.shards if isinstance(store, ShardedStore) else [store]:
+                    with suppress(SchemaMismatch):
+                        one.connect().close()
+            assert not [one for one in caplog.records if one.name == "oncegate.restored"]
+            if was == 2:
+                with closing(sqlite3.connect(files[2].removeprefix("sqlite:///"))) as third, third:
+                    third.execute("DELETE FROM oncegate_entry")
+                cast("ShardedStore", arrived.engine.store).shards[2].connect().close()
+                assert "the ledger went back" in caplog.text
+    assert set(ran.values()) == {1}
 
 
 def test_claims_under_way_end_where_they_began(files: list[str], tmp_path: Path) -> None:
