@@ -18,17 +18,24 @@ from oncegate import Failed, Gate, open_store
 from oncegate.cli.main import main
 from oncegate.clock import SystemClock
 from oncegate.crashpoints import RESHARD_CRASH_POINTS
-from oncegate.errors import ConfigError, OncegateError, SchemaMismatch, StoreBusy, StoreError
+from oncegate.errors import (
+    ConfigError,
+    OncegateError,
+    SchemaMismatch,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from oncegate.gate.admission import Verdict
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.keys import Key
 from oncegate.model.states import Decision, State
 from oncegate.store import EntryFilter, Reservation, StepRecord, StepRecords, StepState, Store
-from oncegate.stores.sharded import ShardedStore
+from oncegate.stores.sharded import ShardedStore, reshard
 from oncegate.stores.sharded.engines import PostgresSide
 from oncegate.stores.sharded.reshard import Resharding
 from oncegate.stores.sharded.shard_map import rendezvous, virtual_of
-from oncegate.stores.shared.homes import REFUSAL
+from oncegate.stores.shared.homes import GONE, HERE, REFUSAL
 from oncegate.testing import ArmedCrashPoints, CrashReached
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
@@ -293,6 +300,34 @@ def test_ledger_with_lanes_is_not_divided(tmp_path: Path, files: list[str]) -> N
         gate.admit_sync("late", {"id": 1})
     with pytest.raises(ConfigError, match="has lanes or a feed"):
         move(url, shards(files))
+
+
+@pytest.mark.slow
+def test_error_in_a_move_leaves_no_key_refused(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was not moved takes new events again at once; the command says what to do."""
+    old, new, ran = shards(files[:2]), shards(files), Counter[str]()
+
+    def fail(*arguments: Any) -> None:
+        raise StoreUnavailable("the network is away")
+
+    monkeypatch.setattr(reshard, "copy_entries", fail)
+    assert knock(old, ran, ["1"]) == 1
+    assert main(["reshard", old, new, "--yes"]) != 0
+    assert "run the command again" in capsys.readouterr().err
+    for file in files:
+        with closing(sqlite3.connect(file.removeprefix("sqlite:///"))) as opened:
+            said = {
+                body for (body,) in opened.execute("SELECT body FROM oncegate_document WHERE kind = 'home'")
+            }
+        assert said <= {HERE, GONE}, "a part takes no new keys"
+    offered = [str(number) for number in range(COUNT)]
+    assert knock(old, ran, offered) == COUNT
+    monkeypatch.undo()
+    assert main(["reshard", old, new, "--yes"]) == 0
+    assert knock(new, ran, offered) == COUNT
+    assert set(ran.values()) == {1}
 
 
 PROGRAM = """

@@ -17,6 +17,7 @@ from oncegate.stores.shared.homes import HOME, REFUSAL, REFUSAL_STATE
 
 _OWN: Final = frozenset({"xact"})  # columns that a database fills by itself
 _NUMBERS_AHEAD: Final = 100_000
+_LOCK_WAIT_MS: Final = 50
 
 
 class SqliteSide(LedgerSide):
@@ -128,10 +129,10 @@ class PostgresSide(LedgerSide):
         return {}
 
     def begin(self, *, alone: bool = False) -> None:
-        """Waits a second for those who write, not longer: others wait behind it."""
+        """Waits a moment for those who write, not longer: all other writers wait behind it."""
         self.run("BEGIN")
         if alone:
-            self.run("SET LOCAL lock_timeout = 1000")
+            self.run(f"SET LOCAL lock_timeout = {_LOCK_WAIT_MS}")
             self.run("LOCK TABLE oncegate_entry IN SHARE ROW EXCLUSIVE MODE")
 
     def undo(self) -> None:
