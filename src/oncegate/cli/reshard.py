@@ -9,16 +9,20 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.output import grouped, print_json, tell
 from oncegate.cli.parser import add_json, read_text
 from oncegate.clock import SystemClock
+from oncegate.errors import StoreError
 from oncegate.model.ledger_addresses import masked_address
 from oncegate.wiring.ledgers import open_parts
 
 _DESCRIPTION = """\
 Move keys to their places in a new list of shards, while programs use the ledger. Shards are added
-or removed at the end of the list; one ledger is divided into other, empty databases. Keys move a
-few at a time, and events of those are refused for that moment. From the first moment on, programs
-can have the new list. Programs with the old one are refused for keys that have moved: the databases
-themselves see to it. A move that was killed goes on when the command is run again. Keys whose
-handlers are running are left for the end; if one runs for longer than 30 s, run it again."""
+or removed at the end of the list. Keys move a few at a time, and events of those are refused for
+that moment. From the first moment on, programs can have the new list. Programs with the old one are
+refused for keys that have moved: the databases themselves see to it. Keys whose handlers are running
+are left for the end; if one runs for longer than 30 s, run the command again. Run it again also when
+it was killed or has failed: it goes on where it stopped.
+
+One ledger is divided into other, empty databases. Stop its programs first: from the first moment on
+it takes no new key, and programs with the new list are refused for keys that have not moved yet."""
 _EPILOG = """\
 examples:
   oncegate reshard "shards: postgresql://db1/a postgresql://db2/a" \\
@@ -51,7 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
             " then on for what has moved. Say --yes; nothing was changed"
         )
         return NOT_SO
-    report = move.run(_tell)
+    try:
+        report = move.run(_tell)
+    except StoreError:
+        tell("the move has stopped and no key is lost; run the command again")
+        raise
     if arguments.json:
         print_json(
             {"shards": report.shards, "virtual_shards": report.virtual_shards,

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate import Failed, Gate, open_store
 from oncegate.cli.main import main
 from oncegate.clock import SystemClock
 from oncegate.crashpoints import RESHARD_CRASH_POINTS
-from oncegate.errors import ConfigError, OncegateError, SchemaMismatch, StoreBusy
+from oncegate.errors import (
+    ConfigError,
+    OncegateError,
+    SchemaMismatch,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from oncegate.gate.admission import Verdict
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.keys import Key
-from oncegate.model.states import State
+from oncegate.model.states import Decision, State
 from oncegate.store import EntryFilter, Reservation, StepRecord, StepRecords, StepState, Store
-from oncegate.stores.sharded import ShardedStore
+from oncegate.stores.sharded import ShardedStore, reshard
+from oncegate.stores.sharded.engines import PostgresSide
 from oncegate.stores.sharded.reshard import Resharding
 from oncegate.stores.sharded.shard_map import rendezvous, virtual_of
+from oncegate.stores.shared.homes import GONE, HERE, REFUSAL
 from oncegate.testing import ArmedCrashPoints, CrashReached
 from oncegate.testing.postgres import GivenServer, PostgresServer
-from oncegate.testing.waiting import DEADLINE_SECONDS
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring.ledgers import open_parts
 from tests.support.ledgers import new_ledger
 
@@ -191,6 +203,39 @@ def test_move_that_is_killed_goes_on_and_forgets_no_key(
     assert died.state is not State.IN_FLIGHT, "recovered where it is now"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("was", [1, 2])
+def test_keys_that_were_moved_are_not_reported_as_lost(
+    files: list[str], caplog: pytest.LogCaptureFixture, was: int
+) -> None:
+    """Neither where they have left nor where they are now; a key that is missing there still is."""
+    addresses = files if was == 2 else files[1:]
+    old, new, ran = shards(files[:was]), shards(addresses), Counter[str]()
+    with program(old, ran) as left:
+        left.admit_sync("orders", {"id": "0"})
+        with pytest.raises(CrashReached):
+            move(old, new, ArmedCrashPoints.raising("reshard.leaving"))
+        with program(new, ran) as arrived:
+            offered = [str(number) for number in range(COUNT)]
+            refused = [_is_refused(arrived, order) for order in offered]
+            assert all(refused) == (was == 1), "of one ledger nothing has moved yet"
+            move(old, new)
+            for order in offered:
+                _is_refused(left, order)
+            for gate in (left, arrived):
+                store = gate.engine.store
+                for one in store.shards if isinstance(store, ShardedStore) else [store]:
+                    with suppress(SchemaMismatch):
+                        one.connect().close()
+            assert not [one for one in caplog.records if one.name == "oncegate.restored"]
+            if was == 2:
+                with closing(sqlite3.connect(files[2].removeprefix("sqlite:///"))) as third, third:
+                    third.execute("DELETE FROM oncegate_entry")
+                cast("ShardedStore", arrived.engine.store).shards[2].connect().close()
+                assert "the ledger went back" in caplog.text
+    assert set(ran.values()) == {1}
+
+
 def test_claims_under_way_end_where_they_began(files: list[str], tmp_path: Path) -> None:
     """Their keys are not moved; new keys and the rest are; the next run moves them."""
     old, new = shards(files[:2]), shards(files)
@@ -258,6 +303,34 @@ def test_ledger_with_lanes_is_not_divided(tmp_path: Path, files: list[str]) -> N
         move(url, shards(files))
 
 
+@pytest.mark.slow
+def test_error_in_a_move_leaves_no_key_refused(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was not moved takes new events again at once; the command says what to do."""
+    old, new, ran = shards(files[:2]), shards(files), Counter[str]()
+
+    def fail(*arguments: Any) -> None:
+        raise StoreUnavailable("the network is away")
+
+    monkeypatch.setattr(reshard, "copy_entries", fail)
+    assert knock(old, ran, ["1"]) == 1
+    assert main(["reshard", old, new, "--yes"]) != 0
+    assert "run the command again" in capsys.readouterr().err
+    for file in files:
+        with closing(sqlite3.connect(file.removeprefix("sqlite:///"))) as opened:
+            said = {
+                body for (body,) in opened.execute("SELECT body FROM oncegate_document WHERE kind = 'home'")
+            }
+        assert said <= {HERE, GONE}, "a part takes no new keys"
+    offered = [str(number) for number in range(COUNT)]
+    assert knock(old, ran, offered) == COUNT
+    monkeypatch.undo()
+    assert main(["reshard", old, new, "--yes"]) == 0
+    assert knock(new, ran, offered) == COUNT
+    assert set(ran.values()) == {1}
+
+
 PROGRAM = """
 import sys
 from oncegate.clock import SystemClock
@@ -316,3 +389,48 @@ def test_open_transaction_of_a_user_is_waited_for(postgres: PostgresServer | Giv
     unit.__exit__(None, None, None)
     session.close()
     assert knock(old, Counter(), ["1"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("was", [1, 2])
+def test_known_key_that_comes_while_it_is_removed_is_refused(
+    postgres: PostgresServer | GivenServer, monkeypatch: pytest.MonkeyPatch, was: int
+) -> None:
+    """It waits for the move's open transaction; then the key is not there, and must not be new."""
+    addresses = [new_ledger(postgres) for _ in range(3)]
+    old, new = shards(addresses[:was]), shards(addresses if was == 2 else addresses[1:])
+    moving = next(virtual for virtual, home in enumerate(rendezvous(3)) if home == 2 or was == 1)
+    asked = Reservation(
+        key=(moving << 4).to_bytes(2) * 12, tenant="", surface="orders", label="known",
+        fingerprint=b"f" * 32, body=b"{}", received_at_ms=1, lease_ms=1000, attempts_max=3, token=7,
+    )  # fmt: skip
+    session = open_store(old).connect()
+    with session.unit():
+        assert session.record([asked], b"{}")[0].decision is Decision.RUN
+    told: list[Any] = []
+
+    def come_again() -> None:
+        try:
+            with session.unit():
+                told.append(session.record([replace(asked, token=8)], b"{}")[0].decision)
+        except StoreError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=come_again)
+    remove = PostgresSide.remove
+
+    def removed(side: PostgresSide, entries: Any) -> None:
+        remove(side, entries)
+        if entries:
+            thread.start()
+            waits = (
+                "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+            )
+            wait_until(lambda: side.run(waits) or not thread.is_alive())
+
+    monkeypatch.setattr(PostgresSide, "remove", removed)
+    with pytest.raises(CrashReached):
+        move(old, new, ArmedCrashPoints.raising("reshard.removed"))
+    thread.join(DEADLINE_SECONDS)
+    session.close()
+    assert told == [REFUSAL]

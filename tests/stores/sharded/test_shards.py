@@ -307,3 +307,21 @@ def _admit_at_once(gate: Gate, orders: list[str]) -> dict[str, Any]:
 
     with ThreadPoolExecutor(8) as threads:
         return dict(zip(orders, threads.map(admit, orders), strict=True))
+
+
+def test_new_connection_to_a_shard_asks_no_other_one(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is silent would keep all of them waiting."""
+    ran: Counter[str] = Counter()
+    with counting(shards(*files[:2]), ran) as gate:
+        for number in range(COUNT):
+            gate.admit_sync("orders", {"id": str(number)})
+        first, second = cast("ShardedStore", gate.engine.store).shards
+
+        def asked(*arguments: object, **options: object) -> None:
+            pytest.fail("the other shard was asked")
+
+        monkeypatch.setattr(second, "look", asked)
+        monkeypatch.setattr(second, "connect", asked)
+        first.connect().close()

@@ -40,7 +40,7 @@ from oncegate.store import (
     StepRecords,
     StepState,
 )
-from oncegate.store.incarnations import WENT_BACK, IncarnationChange
+from oncegate.store.incarnations import ARRIVED, GONE, WENT_BACK, IncarnationChange, home_in
 
 REASON: Final = "the ledger went back"  # how the reason of every entry begins that is written down again
 READ_AT_ONCE: Final = 500
@@ -88,7 +88,7 @@ class Restorer:
         if not newest:
             return False
         with session.unit():
-            return any(_is_lost(one, entry) for one, entry in _entries(session, newest))
+            return any(_is_missing(session, one, entry) for one, entry in _entries(session, newest))
 
     def restore(self, session: ClaimSession, change: IncarnationChange) -> None:
         """Loses the claims that the ledger does not have, and writes down the events that it lost."""
@@ -123,13 +123,15 @@ class Restorer:
             claim.lost = True
             if entry is not None and _is_written_down(one, entry):
                 continue
+            if _is_moved(session, one, entry):
+                continue
             if not claim.surface.takes_once or claim.called:
                 self._sort(found, replace(one, steps=tuple(claim.steps.values())), entry)
         known = {one.reserved.key for one in found.lost}
         for one, entry in _entries(session, [one for one in settled if one.reserved.key not in known]):
-            if entry is None or _is_lost(one, entry):
+            if _is_missing(session, one, entry):
                 self._sort(found, one, entry)
-            elif entry.state is State.IN_FLIGHT and _is_held(one, entry):
+            elif entry is not None and entry.state is State.IN_FLIGHT and _is_held(one, entry):
                 self._record_steps(session, one.reserved.claim, one.steps)
         return found
 
@@ -229,6 +231,27 @@ def _is_lost(one: Settled, entry: Entry | None) -> bool:
     if _is_written_down(one, entry):
         return False
     return not _is_held(one, entry) and (one.state is State.COMMITTED or not _is_moved_on(one, entry))
+
+
+def _is_missing(session: ClaimSession, one: Settled, entry: Entry | None) -> bool:
+    """Whether a settlement is lost, and was not moved by `oncegate reshard`."""
+    return _is_lost(one, entry) and not _is_moved(session, one, entry)
+
+
+def _is_moved(session: ClaimSession, one: Settled, entry: Entry | None) -> bool:
+    """Whether a key has left this ledger, or came from another one: its entry has a new number then.
+
+    Asked after the entry was read, so that a key that leaves in between counts as moved.
+    """
+    home = home_in(session, one.reserved.key)
+    if entry is None or home is None:
+        return home in (ARRIVED, GONE)
+    was = one.reserved
+    if entry.entry_id == was.entry_id or entry.received_at_ms != was.received_at_ms:
+        return False
+    # A token names one attempt; an attempt that has failed leaves none.
+    ended = one.state not in (State.COMMITTED, State.IN_FLIGHT)
+    return entry.token == was.token or (ended and entry.token is None)
 
 
 def _is_written_down(one: Settled, entry: Entry) -> bool:

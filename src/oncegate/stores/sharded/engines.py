@@ -17,6 +17,7 @@ from oncegate.stores.shared.homes import HOME, REFUSAL, REFUSAL_STATE
 
 _OWN: Final = frozenset({"xact"})  # columns that a database fills by itself
 _NUMBERS_AHEAD: Final = 100_000
+_LOCK_WAIT_MS: Final = 50
 
 
 class SqliteSide(LedgerSide):
@@ -128,10 +129,10 @@ class PostgresSide(LedgerSide):
         return {}
 
     def begin(self, *, alone: bool = False) -> None:
-        """Waits a second for those who write, not longer: others wait behind it."""
+        """Waits a moment for those who write, not longer: all other writers wait behind it."""
         self.run("BEGIN")
         if alone:
-            self.run("SET LOCAL lock_timeout = 1000")
+            self.run(f"SET LOCAL lock_timeout = {_LOCK_WAIT_MS}")
             self.run("LOCK TABLE oncegate_entry IN SHARE ROW EXCLUSIVE MODE")
 
     def undo(self) -> None:
@@ -140,7 +141,7 @@ class PostgresSide(LedgerSide):
             self.run("ROLLBACK")
 
     def set_fence(self) -> None:
-        """Makes the trigger, in the schema of the table; it needs no more than rights to read it."""
+        """Makes the trigger, in the schema of the table; it needs no rights that programs do not have."""
         ((schema,),) = self.run(
             "SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
             " WHERE pg_class.oid = to_regclass('oncegate_entry')"
@@ -218,7 +219,10 @@ BEGIN
         IF NOT (NEW.state = 1 AND NEW.fence <> OLD.fence) THEN
             RETURN NEW;
         END IF;
-    ELSIF phase = 'leaving' AND EXISTS (SELECT FROM SCHEMA.oncegate_entry WHERE key = NEW.key) THEN
+    ELSIF phase = 'leaving' AND EXISTS (
+        -- Locked: a row whose deletion is under way is waited for, and is not there then.
+        SELECT FROM SCHEMA.oncegate_entry WHERE key = NEW.key FOR KEY SHARE
+    ) THEN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION '{REFUSAL}' USING ERRCODE = '{REFUSAL_STATE}';

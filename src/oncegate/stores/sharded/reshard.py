@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ GROUP: Final = 64  # virtual shards that take no new claims at a time
 ENTRIES_AT_ONCE: Final = 2_000  # whose keys are refused while they are copied; a virtual shard stays whole
 PATIENCE_MS: Final = 30_000  # how long claims under way, and writers, are waited for
 PAUSE_SECONDS: Final = 0.05
+LOCK_PAUSE_SECONDS: Final = 0.5  # between tries to lock the table: writers go on meanwhile
 DIVIDED: Final = -1  # the place of a ledger that is divided and is no shard itself
 
 Tell = Callable[[str, int, int], None]  # what is done, how many so far, how many in all
@@ -159,7 +161,7 @@ class Resharding:
                 place.side.undo()
                 if self._clock.ticks_ms() > until:
                     raise
-                self._clock.pause(PAUSE_SECONDS)
+                self._clock.pause(LOCK_PAUSE_SECONDS)
             except BaseException:
                 place.side.undo()
                 raise
@@ -197,6 +199,25 @@ class Resharding:
         """Waits until no claim of these is under way, and moves them; others stay where they are."""
         side = source.side
         self._alone(source, lambda: set_phases(side, names, LEAVING, HERE, LEAVING))
+        try:
+            live = self._move_ready(source, names)
+        except ConfigError:  # another one is at work with them
+            raise
+        except (Exception, KeyboardInterrupt):
+            with suppress(Exception):  # a database that cannot be reached is left to the next run
+                self._stay(source, names)
+            raise
+        self._stay(source, sorted(live))
+        return len(live)
+
+    def _stay(self, source: MovePlace, names: list[str]) -> None:
+        """What was not moved takes new claims again, but for a ledger that is divided."""
+        if source.index != DIVIDED:
+            set_phases(source.side, names, HERE, LEAVING)
+
+    def _move_ready(self, source: MovePlace, names: list[str]) -> set[str]:
+        """Moves those without claims under way; returns the others."""
+        side = source.side
         self._crashpoints.hit("reshard.leaving")
         until = self._clock.ticks_ms() + self._patience_ms
         while (live := side.live(source.ticks()) & set(names)) and self._clock.ticks_ms() < until:
@@ -208,9 +229,7 @@ class Resharding:
         for home, some in ready.items():
             ahead = self._places[home].ticks() - source.ticks()
             self._move_some(source, self._places[home], some, ahead)
-        if source.index != DIVIDED:
-            set_phases(side, sorted(live), HERE, LEAVING)
-        return len(live)
+        return live
 
     def _move_some(self, source: MovePlace, target: MovePlace, names: list[str], ticks_ahead: int) -> None:
         """Moves virtual shards together while they are small."""

@@ -30,6 +30,7 @@ from oncegate.model.decisions import Verb
 from oncegate.store import (
     Attachment,
     ClaimId,
+    Document,
     Entry,
     EntryDetail,
     Renewal,
@@ -265,6 +266,10 @@ class OneShardSession(ShardedSession):
     def owns(self, key: bytes) -> bool:
         """Whether a key belongs to this shard."""
         return self._homes.places[virtual_of(key)] == self._shard
+
+    def document(self, kind: str, name: str) -> Document | None:
+        """Of this shard."""
+        return self._at(self._shard).document(kind, name)
 
     def settle_doubt(self) -> None:
         """On this shard."""

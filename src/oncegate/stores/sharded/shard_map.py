@@ -7,6 +7,7 @@ Must never change for a ledger that has entries: a key that is looked for elsewh
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
@@ -77,7 +78,7 @@ class Homes:
         self.places: Sequence[int | None] = rendezvous(count)
         self.is_moving = False  # or may be: a database has refused a key
         self._read, self._clock, self._read_again_ms = read, SystemClock(), 0
-        self._is_begun = False
+        self._lock = threading.Lock()
 
     def of(self, key: bytes) -> int:
         """The shard of a key; raises PartUnavailable while it is on its way."""
@@ -90,18 +91,20 @@ class Homes:
         return found
 
     def renew(self) -> None:
-        """Reads the map again where it may be out of date."""
-        if self.is_moving and self._clock.ticks_ms() >= self._read_again_ms:
-            self.read()
-
-    def read_again(self) -> None:
-        """Reads the map, unless the shards have not all been compared yet."""
-        if self._is_begun:
-            self.read()
+        """Reads the map again where it may be out of date; one thread does, the others go on meanwhile."""
+        is_due = self.is_moving and self._clock.ticks_ms() >= self._read_again_ms
+        if is_due and self._lock.acquire(blocking=False):
+            try:
+                self._renew()
+            finally:
+                self._lock.release()
 
     def read(self) -> None:
         """Reads the map."""
-        self._is_begun = True
+        with self._lock:
+            self._renew()
+
+    def _renew(self) -> None:
         began_ms = self._clock.ticks_ms()
         found = self._read(self)
         self.places, self.is_moving = found or rendezvous(self.count), found is not None

@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -41,6 +41,8 @@ from oncegate.stores.sharded.session import OneShardSession, ShardedSession
 from oncegate.stores.sharded.shard_map import SHARDS_MAX, VIRTUALS, Homes, Stamp, rendezvous, virtual_of
 from oncegate.stores.shared.homes import HERE, HOME, LEAVING, STAMP
 
+Compare = Callable[[int, Stamp | None], None]  # raises SchemaMismatch for a shard that is not the named one
+
 _FIXED: Final = "name the shards as they were; `oncegate reshard` adds and removes some"
 
 
@@ -60,7 +62,7 @@ class ShardedStore:
         self._checked: set[int] = set()
         self._away: set[int] = set()  # shards whose stamps could not be compared
         self.homes = Homes(len(shards), self._read_homes)
-        self.incarnations = ShardIncarnations(self._shards, self.homes)
+        self.incarnations = ShardIncarnations(self._shards, self._recognise)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -136,6 +138,11 @@ class ShardedStore:
         if found.index != shard or count not in {found.count, found.to or found.count}:
             was, now = f"shard {found.index} of {found.count}", f"shard {shard} of {count}"
             raise SchemaMismatch(f"{where} is {was}, and is named as {now}; {_FIXED}")
+
+    def _recognise(self, shard: int, found: Stamp | None) -> None:
+        """Compares a shard over a new connection; it may be without a stamp until it was checked."""
+        if found is not None or shard in self._checked:
+            self._compare(shard, found)
 
     def _read_homes(self, known: Homes) -> list[int | None] | None:
         """Where each virtual shard is while `oncegate reshard` moves keys; None where nothing is moved.
@@ -271,13 +278,14 @@ class ShardedStore:
 class ShardIncarnations:
     """The incarnations of all shards: who remembers hears of each, with the keys of that shard only."""
 
-    def __init__(self, shards: Sequence[Store], homes: Homes) -> None:
-        self._shards, self._homes = shards, homes
+    def __init__(self, shards: Sequence[Store], compare: Compare) -> None:
+        self._shards, self._compare = shards, compare
         self._attached: list[tuple[Rememberer, list[ShardRememberer]]] = []
 
     def attach(self, rememberer: Rememberer) -> None:
         """Tells it from now on when a shard has gone back."""
-        each = [ShardRememberer(rememberer, place, self._homes) for place in range(len(self._shards))]
+        count = len(self._shards)
+        each = [ShardRememberer(rememberer, place, count, self._compare) for place in range(count)]
         for shard, one in zip(self._shards, each, strict=True):
             shard.incarnations.attach(one)
         self._attached.append((rememberer, each))
@@ -293,8 +301,8 @@ class ShardIncarnations:
 class ShardRememberer:
     """Passes on what happened to one shard."""
 
-    def __init__(self, behind: Rememberer, shard: int, homes: Homes) -> None:
-        self._behind, self._shard, self._homes = behind, shard, homes
+    def __init__(self, behind: Rememberer, shard: int, count: int, compare: Compare) -> None:
+        self._behind, self._shard, self._count, self._compare = behind, shard, count, compare
 
     def forget(self) -> None:
         """Drops what was remembered of the ledger."""
@@ -309,8 +317,16 @@ class ShardRememberer:
         self._behind.restore(self._wrapped(session), change)
 
     def _wrapped(self, session: ClaimSession) -> OneShardSession:
-        self._homes.read_again()  # a key that was moved away is not lost
-        return OneShardSession(self._homes, self._shard, session)
+        """Asks this shard alone which keys it has: another one may be silent."""
+        asked = cast("Session", session)
+        with asked.unit():
+            found = stamp_in(asked)
+            self._compare(self._shard, found)
+            held = set(_held(asked, found or Stamp("", self._shard, self._count)))
+        places = [self._shard if virtual in held else None for virtual in range(VIRTUALS)]
+        homes = Homes(self._count, lambda known: places)
+        homes.read()
+        return OneShardSession(homes, self._shard, session)
 
 
 def _may_exist(shard: Store) -> bool:
