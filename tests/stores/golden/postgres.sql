@@ -818,7 +818,7 @@ GROUP BY name.text, state ORDER BY name.text COLLATE "C", state
 
 -- ====
 
-SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed, tried FROM (
+SELECT name.text, state, kind, within, count, oldest, oldest_at, expired, tried FROM (
     SELECT entry.surface, entry.state, 
 CASE WHEN entry.state = 7 AND strpos(reason, ':') BETWEEN 2 AND 40 THEN split_part(reason, ':', 1)
      WHEN entry.state = 7 THEN 'other'
@@ -833,7 +833,7 @@ CASE WHEN entry.state = 6 AND reason LIKE 'waits for approval, to be decided wit
  AS within, count(*) AS count,
            min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END) AS oldest,
            min(coalesce(entry.settled_at, entry.received_at)) AS oldest_at,
-           count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS lapsed,
+           count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS expired,
            max(CASE WHEN entry.state = 4 AND entry.attempt > 0
                     THEN greatest(0, entry.settled_at - entry.received_at) ELSE 0 END) AS tried
     FROM oncegate_open AS open
@@ -1177,6 +1177,11 @@ SET lock_timeout = 100
 -- ====
 UPDATE oncegate_content SET target = '' WHERE entry = %s RETURNING entry
 -- ====
+UPDATE oncegate_delivery SET payload = %s WHERE 
+substring(convert_from(context, 'UTF8') FROM '"cause":"([0-9a-f]+)"') IN (
+    SELECT encode(key, 'hex') FROM oncegate_entry WHERE id = ANY(%s::bigint[]))
+ AND (lane, seq) IN (SELECT lane, seq FROM oncegate_ack) RETURNING seq
+-- ====
 
 UPDATE oncegate_destination SET state = %s, since = %s, reason = %s,
        not_before = CASE WHEN %s THEN 0 ELSE not_before END
@@ -1199,6 +1204,11 @@ UPDATE oncegate_duplicate SET undecided = %s WHERE entry = %s
 
 UPDATE oncegate_entry SET label = %s, reason = NULL WHERE id = %s AND label <> %s RETURNING id
 
+-- ====
+UPDATE oncegate_feed SET body = %s WHERE 
+substring(convert_from(context, 'UTF8') FROM '"cause":"([0-9a-f]+)"') IN (
+    SELECT encode(key, 'hex') FROM oncegate_entry WHERE id = ANY(%s::bigint[]))
+ RETURNING id
 -- ====
 UPDATE oncegate_feed_tenant SET floor = %s WHERE tenant = %s
 -- ====
@@ -1224,6 +1234,13 @@ UPDATE oncegate_log SET note = %s WHERE xact = %s::text::xid8 AND position = %s 
 
 -- ====
 UPDATE oncegate_meta SET value = %s WHERE name = 'sighting'
+-- ====
+
+UPDATE oncegate_mutation
+SET before = CASE WHEN before IS NOT NULL THEN %s::bytea END,
+    after = CASE WHEN after IS NOT NULL THEN %s::bytea END
+WHERE entry = ANY(%s::bigint[]) RETURNING entry
+
 -- ====
 UPDATE oncegate_name SET unused_since = %s WHERE id = ANY(%s) AND unused_since IS NULL
 -- ====

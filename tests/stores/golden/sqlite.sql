@@ -576,6 +576,11 @@ SELECT {columns} FROM oncegate_entry INDEXED BY oncegate_entry_open WHERE state 
 -- ====
 UPDATE oncegate_content SET target = '' WHERE entry = ?
 -- ====
+UPDATE oncegate_delivery SET payload = ?1 WHERE 
+substr(CAST(context AS TEXT), instr(CAST(context AS TEXT), '"cause":"') + 9, 48) IN (
+    SELECT lower(hex(key)) FROM oncegate_entry WHERE id IN (SELECT value FROM json_each(?2)))
+ AND id IN (SELECT delivery FROM oncegate_ack)
+-- ====
 UPDATE oncegate_document SET version = version + 1, body = ?, changed_at = ? WHERE kind = ? AND name = ? AND version = ? AND body IS NOT NULL
 -- ====
 UPDATE oncegate_duplicate SET dismissed_at = ?, dismissed_by = ?, note = ?, undecided = 0 WHERE entry = ? AND dismissed_at IS NULL
@@ -602,6 +607,11 @@ UPDATE oncegate_entry SET state = ?1, settled_at = ?2, reason = ?3, token = CASE
 -- ====
 UPDATE oncegate_entry SET state = ?1, settled_at = ?2, reason = ?3, token = CASE WHEN ?1 IN (2, 3) THEN token END, attempt = attempt - ?4, lease_until = ?5, first_reserved = CASE WHEN ?6 THEN NULL ELSE first_reserved END, retry_at = ?10, record = ?11 WHERE id = ?7 AND fence = ?8 AND token = ?9 AND state = 1
 -- ====
+UPDATE oncegate_feed SET body = ?1 WHERE 
+substr(CAST(context AS TEXT), instr(CAST(context AS TEXT), '"cause":"') + 9, 48) IN (
+    SELECT lower(hex(key)) FROM oncegate_entry WHERE id IN (SELECT value FROM json_each(?2)))
+
+-- ====
 UPDATE oncegate_lane SET due_at = ?, touched_at = ? WHERE id = ? AND fence = ? AND holder = ? AND state = 3
 -- ====
 UPDATE oncegate_lane SET last_seq = last_seq - 1 WHERE id = ?
@@ -627,6 +637,12 @@ UPDATE oncegate_log SET note = ? WHERE position = ?
 UPDATE oncegate_meta SET value = ?1 - 1 WHERE name = 'listed'
 -- ====
 UPDATE oncegate_meta SET value = max(value, ?) WHERE name = 'floor'
+-- ====
+
+UPDATE oncegate_mutation
+SET before = CASE WHEN before IS NOT NULL THEN ?1 END, after = CASE WHEN after IS NOT NULL THEN ?1 END
+WHERE entry IN (SELECT value FROM json_each(?2))
+
 -- ====
 UPDATE oncegate_name SET unused_since = ? WHERE id = ? AND unused_since IS NULL
 -- ====
