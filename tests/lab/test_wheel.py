@@ -12,9 +12,8 @@ from lab import ROOT
 from lab.bench.peers.roster import PEERS
 from lab.wheel import lines_by_package, wheel_files
 
-LINES_MAX = (
-    116_000  # 79,000 before sources, further ledgers, audit, journal, roll-back, Django; the aim was 59,000
-)
+# 79,000 before sources, further ledgers, audit, journal, roll-back and Django; the aim was 59,000.
+LINES_MAX = 118_000
 PEER_MODULES = {peer.name.replace("-", "_") for peer in PEERS}
 
 
