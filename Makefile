@@ -29,7 +29,7 @@ demo: $(VENV)/$(if $(filter postgres,$(STORE))$(SERVE)$(SOURCE),.installed,.core
 run: $(VENV)/.installed ## run the service with a sample configuration (CONFIG=...)
 	@SAMPLE_SECRET=$${SAMPLE_SECRET:-sample-secret-for-this-machine} $(BIN)/oncegate serve --config $(CONFIG)
 
-# Tests marked slow run in `make check`: each takes a second or more, or starts a browser or a broker.
+# Tests marked slow run in `make check`: each costs a quarter of a second or more, or starts a browser or a broker.
 test: $(VENV)/.installed ## run the tests in six minutes; make check adds the slow ones (TEST_ARGS=...)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not soak and not slow" $(TEST_ARGS)
 

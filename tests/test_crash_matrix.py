@@ -211,6 +211,7 @@ STOPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "name"), STOPS, ids=str)
 def test_stopped_worker_changes_nothing_when_it_goes_on(site: Site, scenario: Scenario, name: str) -> None:
     """A worker stopped past its lease, while another one finishes its key, is told ClaimLost (I4)."""

@@ -137,6 +137,7 @@ def _live_claim() -> Claim:
     return Claim(unsendable, unsendable, unsendable, unsendable, b"", 1, 1)
 
 
+@pytest.mark.slow
 def test_every_error_survives_pickle_and_copy() -> None:
     """It may be raised in one process and caught in another, with its text and its values."""
     load_every_room()
@@ -166,6 +167,7 @@ def refuse() -> None:
     raise Busy("in flight", 1.5)
 
 
+@pytest.mark.slow
 def test_error_of_another_process_is_raised_here() -> None:
     """A pool that could not read it would break, or hang."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool, pytest.raises(Busy) as caught:

@@ -142,6 +142,7 @@ def test_importing_the_package_reads_no_store() -> None:
     assert done.stdout == "False False\n"
 
 
+@pytest.mark.slow
 def test_a_gate_loads_only_what_it_needs() -> None:
     """A program that admits events pays neither for background work nor for signals nor for the sender."""
     program = (

@@ -31,6 +31,7 @@ class Absent(Server):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Valkey, Nats, MiniStack])
 def test_a_killed_server_comes_back_on_its_port(kind: type[Server]) -> None:
     """Clients find it at the same address, and nothing of it is left at the end."""

@@ -30,6 +30,7 @@ def test_each_rule_is_precise_and_finds_most(scores: dict[str, RuleScore]) -> No
     assert {one.rule: one.missed for one in scores.values() if one.recall < RECALL_MIN} == {}
 
 
+@pytest.mark.slow
 def test_the_corpus_has_enough_of_everything(scores: dict[str, RuleScore]) -> None:
     """Eight bad and eight good examples of each rule, and 150 handlers."""
     assert {one.rule: (one.bad, one.good) for one in scores.values() if one.bad < 8 or one.good < 8} == {}

@@ -13,6 +13,7 @@ from oncegate.bench.gate import GateBench, _document
 from oncegate.bench.samples import Sample, joined
 
 
+@pytest.mark.slow
 def test_each_subject_runs_as_many_events_in_turns(tmp_path: Path) -> None:
     """The baseline, a task and a thread, on ledgers of their own; what warms up is left out."""
     found = asyncio.run(measure_alone(tmp_path, 2 * TURN_EVENTS))

@@ -65,6 +65,7 @@ def test_bad_address_is_refused_with_code_two(call, tmp_path, url, said):
     assert "hunter2" not in ended.err
 
 
+@pytest.mark.slow
 def test_bad_address_in_the_environment_is_refused_by_the_script(script):
     """ONCEGATE_URL is read, and judged like --url."""
     ended = script("entries", "list", ONCEGATE_URL="mysql://there")
@@ -105,6 +106,7 @@ def test_folder_as_path_is_refused_by_the_script(script, tmp_path):
     _refuses(script, tmp_path, f"sqlite:///{tmp_path}", 3, "is a folder", commands=FOR_REAL)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="this platform has no /proc")
 def test_unwritable_path_is_refused_by_the_script(script, tmp_path):
     """Where no file can be made, no ledger is."""
@@ -278,6 +280,7 @@ def _in_small_world(tmp_path: Path, setup: str, *words: str) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_full_disk_is_refused_with_code_three(tmp_path):
     """On a disk without room the ledger is not made, and the line says why."""
     mount = f"mount -t tmpfs -o size=40k none {tmp_path}"
@@ -286,6 +289,7 @@ def test_full_disk_is_refused_with_code_three(tmp_path):
     assert done.stderr == "oncegate: oncegate.db: no space left on its disk; free some and try again\n"
 
 
+@pytest.mark.slow
 def test_full_database_is_refused_with_code_three(script, tmp_path):
     """SQLite's own word for a full disk is translated wherever the tests run."""
     limit = "import sqlite3\nmake = sqlite3.connect\n\ndef connect(*a, **k):\n    it = make(*a, **k)\n"

@@ -19,6 +19,7 @@ def _listed(ended) -> list[dict]:
     return [json.loads(line) for line in ended.out.splitlines()]
 
 
+@pytest.mark.slow
 def test_list_shows_a_table_newest_first(script, ledger, tmp_path):
     """The table has what a person looks for, and reading leaves the ledger as it was."""
     before = contents(tmp_path)
@@ -33,6 +34,7 @@ def test_list_shows_a_table_newest_first(script, ledger, tmp_path):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_quarantined_events_are_visible_with_their_reason(script, ledger):
     """The filter that operators use most shows why each event was not run."""
     ended = script("entries", "list", "--state", "quarantined")
@@ -97,6 +99,7 @@ def test_next_page_keeps_every_filter(call, ledger):
     assert f"oncegate entries list {shlex.join(words)} --limit 1 --before" in ended.err
 
 
+@pytest.mark.slow
 def test_unknown_surface_names_the_known_ones(script, ledger):
     """A misspelt surface must not look like a surface without trouble."""
     ended = script("entries", "list", "--surface", "bokings", "--state", "held")
@@ -121,6 +124,7 @@ def test_new_ledger_has_no_entries_and_no_surfaces(call):
         assert (ended.code, ended.out, ended.err) == (0, "", "the ledger has no entries yet\n")
 
 
+@pytest.mark.slow
 def test_show_tells_the_whole_story_without_the_payload(script, ledger):
     """Facts, history, steps and outcome are there; the event itself is not."""
     ended = script("entries", "show", "1")
@@ -193,6 +197,7 @@ def test_key_as_a_downstream_saw_it_finds_the_entry(call, ledger):
     assert f"key          {first['key']}" in call("entries", "show", f"{first['key']}:claim_slot").out
 
 
+@pytest.mark.slow
 def test_ambiguous_prefix_lists_the_candidates(script, ledger):
     """Several keys that begin alike are shown to choose from."""
     ended = script("entries", "show", "aa")

@@ -11,6 +11,8 @@ from oncegate.cli.main import main
 from oncegate.journal.keys import PrivateKey
 from tests.support.care import Care
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def care(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Care:

@@ -125,6 +125,7 @@ def test_unexpected_errors_are_one_line_and_code_seventy(call, monkeypatch):
     assert "--debug" in ended.complaint
 
 
+@pytest.mark.slow
 def test_interruption_is_one_line_and_code_130(ledger, tmp_path):
     """Control-C during a long listing ends it without a traceback."""
     process = _listing_many(ledger, tmp_path)
@@ -133,6 +134,7 @@ def test_interruption_is_one_line_and_code_130(ledger, tmp_path):
     assert (process.returncode, said) == (130, "oncegate: interrupted\n")
 
 
+@pytest.mark.slow
 def test_closed_pipe_is_quiet(ledger, tmp_path):
     """`oncegate entries list | head` leaves nothing on the screen but the head."""
     process = _listing_many(ledger, tmp_path)
@@ -188,6 +190,7 @@ def _add_many(ledger: Path) -> None:
     session.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this platform has no /dev/full")  # noqa: PTH110
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_cannot_be_written_is_an_error(ledger, tmp_path, unbuffered):

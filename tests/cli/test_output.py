@@ -155,6 +155,7 @@ def test_a_reason_without_spaces_is_whole_too(monkeypatch):
     assert re.sub(r"\x1b\[\d*m|\s", "", terminal.getvalue()) == "IDREASON1" + "x" * 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
 def test_terminal_gets_colour_and_its_own_width(ledger, tmp_path, no_colour, coloured):
     """On a real terminal lines end at the edge and states have colour, unless NO_COLOR says no."""
@@ -187,6 +188,7 @@ def _read_all(descriptor: int) -> str:
         chunks.append(chunk)
 
 
+@pytest.mark.slow
 def test_output_without_unicode_shows_escapes_instead_of_failing(ledger, script):
     """An old terminal gets escapes, not an error."""
     ended = script("entries", "show", "8", PYTHONIOENCODING="ascii", PYTHONUTF8="0")

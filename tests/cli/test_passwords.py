@@ -68,6 +68,7 @@ def test_no_command_prints_the_password_of_a_mistyped_address(call, command, mon
         monkeypatch.delenv("ONCEGATE_URL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["config", "show"], ["config", "check"], ["serve"], ["doctor"]])
 def test_no_command_prints_the_password_of_the_settings(call, tmp_path, command):
     for address in REFUSED:

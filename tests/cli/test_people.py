@@ -57,6 +57,7 @@ def states(path: Path) -> dict[int, str]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_list_shows_what_waits_and_filters_it(call, waiting):
     """Held and doubtful ones at one desk, quarantined ones at the other."""
     shown = [json.loads(line) for line in call("held", "list", "--json").out.splitlines()]

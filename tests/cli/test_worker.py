@@ -187,6 +187,7 @@ def _forget_programs() -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_reconcile_without_the_program_lists_and_changes_nothing(
     shop: Path, call: Callable[..., Ended]
 ) -> None:
@@ -309,6 +310,7 @@ def test_sigterm_lets_what_is_under_way_end(
         assert session.counts()[State.COMMITTED] == 1
 
 
+@pytest.mark.slow
 def test_the_worker_says_what_it_does_and_what_it_leaves_out(worker: Callable[..., Started]) -> None:
     """One line a job, with the reason where it does not run."""
     process = worker("--app", "shop:gate", "--without", "scans")

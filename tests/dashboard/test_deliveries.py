@@ -90,6 +90,7 @@ def test_the_terminal_sends_again_by_time_and_type(mixed: Site, capsys: pytest.C
     assert '"until":"20' in capsys.readouterr().out.replace(" ", "")
 
 
+@pytest.mark.slow
 def test_the_last_attempts_of_an_event_are_shown_and_responses_masked_by_role(site: Site) -> None:
     """Status, duration and the beginning of the response; text stays text (hostile input)."""
     with site.gate.engine.commits.transaction() as session:

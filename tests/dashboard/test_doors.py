@@ -111,6 +111,7 @@ def test_nothing_is_changed_by_following_a_link(site):
         assert client.get(path).status == 405, path
 
 
+@pytest.mark.slow
 def test_a_form_without_its_sessions_token_changes_nothing(site):
     client = site.client(Role.APPROVER)
     other = site.form(site.client(Role.OPERATOR))
@@ -205,6 +206,7 @@ def test_a_viewer_may_not_steer_lanes_or_plan(site):
         assert client.post(path, site.form(client, **fields)).status == 403, path
 
 
+@pytest.mark.slow
 def test_another_tenants_things_are_not_there(site):
     """Same answer as for what does not exist; nothing of the other tenant on any page."""
     client = site.client(Role.APPROVER, "globex")
@@ -257,6 +259,7 @@ def number_of(site: Site, label: str) -> int:
         return session.entries(EntryFilter(label_contains=label), None, 1)[0].entry_id
 
 
+@pytest.mark.slow
 def test_every_answer_carries_the_headers_that_keep_text_from_becoming_script(site):
     client = site.client(Role.APPROVER)
     replies = [
@@ -315,6 +318,7 @@ def test_a_place_in_the_journal_beyond_its_end_begins_at_its_end(site):
     assert far.text.count("<tr") == client.get("/journal").text.count("<tr") > 1
 
 
+@pytest.mark.slow
 def test_an_embedded_page_shows_and_never_acts(scene, stage):
     entry = scene.waiting(State.HELD, "payouts")
     with stage.showing(scene.gate.dashboard()) as address:
@@ -390,6 +394,7 @@ def test_raw_content_is_plain_text_and_on_record(site):
     assert told == [LogKind.SIGNED_IN, LogKind.REVEALED]
 
 
+@pytest.mark.slow
 def test_a_decision_without_the_fence_that_was_seen_is_refused(site):
     client = site.client(Role.APPROVER)
     entry = site.scene.waiting(State.HELD, "payouts")
@@ -412,6 +417,7 @@ def test_a_fault_of_the_page_tells_nothing_and_keeps_the_headers(site, monkeypat
     assert "default-src 'none'" in reply.headers["content-security-policy"]
 
 
+@pytest.mark.slow
 def test_a_job_that_was_cancelled_stops_and_a_plan_is_carried_out_once(site):
     client = site.client(Role.APPROVER)
     planned = client.post("/plans/entries", site.form(client, q="reason:skew", verb="release", reason="x"))

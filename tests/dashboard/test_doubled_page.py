@@ -43,6 +43,7 @@ def wait_for_end(client: Client, plan: str) -> str:
     return re.sub(r"\s+", " ", text_of(client, plan))
 
 
+@pytest.mark.slow
 def test_one_change_that_ran_twice_makes_the_page_red_and_counts_in_the_badge(site: Site) -> None:
     client = site.client(Role.APPROVER)
     before = re.search(r'<span class="badge">(\d+)<', client.get("/").text)
@@ -64,6 +65,7 @@ def test_one_change_that_ran_twice_makes_the_page_red_and_counts_in_the_badge(si
     assert (pairs.count("<article"), "PLAN-1" in pairs, "PLAN-2" in pairs) == (1, True, True)
 
 
+@pytest.mark.slow
 def test_a_link_that_says_how_many_opens_as_many(site: Site) -> None:
     """Every cause on the pages Now and Needs you: its count, and what its link lists."""
     client = site.client(Role.APPROVER)

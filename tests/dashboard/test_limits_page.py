@@ -91,6 +91,7 @@ def test_an_unknown_signal_is_not_there(site: Site) -> None:
     assert _set(site, client, signal="nothing").status == 404
 
 
+@pytest.mark.slow
 def test_raised_limits_make_nothing_green_that_doubled_or_waits(site: Site) -> None:
     """The verdict is grey and says what doubled and what waits (F7)."""
     client = site.client(Role.APPROVER)

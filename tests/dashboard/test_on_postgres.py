@@ -28,6 +28,7 @@ def postgres_site(ledger_url, stage):
     scene.gate.close()
 
 
+@pytest.mark.slow
 def test_every_page_and_kind_of_action_works_there_too(postgres_site):
     site = postgres_site
     client = site.client(Role.APPROVER)

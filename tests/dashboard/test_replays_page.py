@@ -45,6 +45,7 @@ def cancel(site: Site, client: Client, name: str, **changes: str) -> Any:
     return client.post(f"/replays/{name}/cancel", site.form(client, **{"reason": "enough", **changes}))
 
 
+@pytest.mark.slow
 def test_replays_are_listed_with_whose_what_why_and_how_far(replaying: Site) -> None:
     client = replaying.client(Role.VIEWER)
     assert listed(client, "/replays") == [OF_MANY, RUNNING, CANCELLED, ENDED]
@@ -66,6 +67,7 @@ def test_replays_are_listed_with_whose_what_why_and_how_far(replaying: Site) -> 
     assert "2 of 2 gone" in rows[3]
 
 
+@pytest.mark.slow
 def test_very_many_replays_are_shown_page_by_page(replaying: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replays_page, "PAGE_REPLAYS", 3)
     monkeypatch.setattr(replays_page, "SHOWN_BESIDE_LANES", 1)
@@ -116,6 +118,7 @@ def test_what_is_over_or_in_flight_cannot_be_cancelled(replaying: Site) -> None:
     assert [actor for actor, _ in records(site, LogKind.REPLAY_CANCELLED)] == ["Ada"]
 
 
+@pytest.mark.slow
 def test_a_reason_is_needed_and_stays_text(replaying: Site) -> None:
     site, client = replaying, replaying.client(Role.OPERATOR)
     assert cancel(site, client, RUNNING, reason="  ").status == 409
@@ -166,6 +169,7 @@ def timeless(page: str) -> str:
     return re.sub(r'name="form_token" value="[0-9a-f]+"|as of [0-9:]+ UTC', "", page)
 
 
+@pytest.mark.slow
 def test_one_tenants_operator_sees_and_cancels_replays_of_its_lanes_only(replaying: Site) -> None:
     """Another's, and one of many keys, are as unknown as one that never was (I8)."""
     site = replaying

@@ -48,6 +48,7 @@ def decide(site: Site, client: Client, verb: str, number: str, reason: str = "ca
     return client.post(f"/resources/{number}/{verb}", site.form(client, reason=reason)).status
 
 
+@pytest.mark.slow
 def test_second_resources_are_red_counted_and_decided_on_a_page_of_their_own(site: Site) -> None:
     client = site.client(Role.APPROVER)
     before = badge_of(client.get("/").text)

@@ -45,6 +45,7 @@ def in_state(site: Site, state: State) -> list[Any]:
         return session.entries(EntryFilter((state,), "tariffs"), None, 10)
 
 
+@pytest.mark.slow
 def test_failed_events_are_a_cause_that_leads_to_a_plan_for_all(site: Site, failing: list[str]) -> None:
     client = site.client(Role.APPROVER)
     page = client.get("/").text

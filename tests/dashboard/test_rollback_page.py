@@ -79,6 +79,7 @@ def stands(site: Site) -> RollbackPlan:
         return book(site).read(session, "abcd1234")
 
 
+@pytest.mark.slow
 def test_timeline_names_the_first_wrong_snapshot_and_asks_for_a_plan(site: Site) -> None:
     """The worker finds the wish; a viewer cannot have one."""
     client = site.client(Role.OPERATOR)
@@ -98,6 +99,7 @@ def test_timeline_names_the_first_wrong_snapshot_and_asks_for_a_plan(site: Site)
     assert viewer.post("/rollback/want", site.form(viewer, snapshot="98")).status == 403
 
 
+@pytest.mark.slow
 def test_lines_are_unticked_and_exactly_these_are_approved(site: Site) -> None:
     """One click each; then one yes, which the journal keeps."""
     plan = proposed(site)
@@ -199,6 +201,7 @@ def test_exported_journal_says_where_it_broke_off(site: Site, monkeypatch: pytes
     assert full[-1].endswith(f",,,,,{full[-2].rpartition(',')[2]}")
 
 
+@pytest.mark.slow
 def test_journal_is_filtered_exported_and_verified(site: Site) -> None:
     """The filter leads through pages, files and the check; a changed record is named."""
     client = site.client(Role.OPERATOR)

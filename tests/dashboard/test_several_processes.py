@@ -81,6 +81,7 @@ def test_a_plan_made_in_one_process_is_confirmed_and_watched_in_others(shared: S
     assert released(shared) == 3
 
 
+@pytest.mark.slow
 def test_lanes_are_retried_by_a_plan_that_another_process_made(shared: Site) -> None:
     client = shared.client(Role.OPERATOR)
     asked = shared.form(client, destination="orders", verb="retry", reason="they are back")
@@ -90,6 +91,7 @@ def test_lanes_are_retried_by_a_plan_that_another_process_made(shared: Site) -> 
     wait_until(lambda: "2 retried of 2" in client.get(job).text)
 
 
+@pytest.mark.slow
 def test_a_plan_of_another_tenant_is_not_there_in_any_process(shared: Site) -> None:
     client, stranger = shared.client(Role.APPROVER, "acme"), shared.client(Role.APPROVER, "globex")
     asked = shared.form(client, q="", verb="reject", reason="x")

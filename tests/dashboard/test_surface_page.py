@@ -92,6 +92,7 @@ def _decided(site: Site) -> DecidedView:
         return decided_about(session, "portbase.cis")
 
 
+@pytest.mark.slow
 def test_an_approver_switches_a_surface_once(site: Site) -> None:
     """A second click, or a tab that is behind, changes nothing; the journal has the reason."""
     client = site.client(Role.APPROVER)

@@ -80,6 +80,7 @@ def test_every_number_on_every_page_is_grouped_and_none_is_spelled_out(site: Sit
         assert re.findall(r"\d,\d{3}", text) == [], path
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_ledger(site: Site) -> None:
     client = site.client(Role.APPROVER)
     now = text_of(client, "/")
@@ -150,6 +151,7 @@ def test_every_count_in_the_terminal_is_grouped(
     assert ungrouped(told.out) + ungrouped(told.err) == []
 
 
+@pytest.mark.slow
 def test_the_terminal_says_the_same_numbers(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     url = ["--url", site.url]
     assert main(["held", "approve", "--surface", "payouts", "--reason", "x", "--dry-run", *url]) == 0
@@ -167,6 +169,7 @@ def test_the_terminal_says_the_same_numbers(site: Site, capsys: pytest.CaptureFi
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_many_in_the_same_way(site: Site) -> None:
     client = site.client(Role.APPROVER)
     form = site.form(client, destination="orders", verb="retry", reason="a rehearsal")
@@ -200,6 +203,7 @@ def test_an_entry_that_was_approved_is_said_to_be_so(site, capsys):
     assert "approved; a reconciler" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_entry_that_was_released_or_tried_says_which(site: Site) -> None:
     client = site.client(Role.APPROVER)
     entry = site.scene.waiting(State.QUARANTINED, "routes")

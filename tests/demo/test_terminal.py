@@ -159,6 +159,7 @@ def test_twenty_threads_with_one_key_buy_one_slot(shared: TerminalProcess, clien
     assert [sale.get("key") for sale in read_record(shared.record)].count("raced") == 1
 
 
+@pytest.mark.slow
 def test_concurrent_sales_are_all_recorded_once(record: Path) -> None:
     """Sales that share an fsync still get one line and one number each."""
     with TerminalProcess(record) as terminal, ThreadPoolExecutor(16) as pool:
@@ -171,6 +172,7 @@ def test_concurrent_sales_are_all_recorded_once(record: Path) -> None:
     assert sorted(sale["key"] for sale in recorded) == sorted(keys)
 
 
+@pytest.mark.slow
 def test_a_killed_terminal_remembers(record: Path) -> None:
     """After SIGKILL and a restart on the same port: same slots, same keys, the next number."""
     with TerminalProcess(record) as terminal:
@@ -186,6 +188,7 @@ def test_a_killed_terminal_remembers(record: Path) -> None:
         assert client.claim("C", WINDOW, None).slot_id == "SLOT-000003"
 
 
+@pytest.mark.slow
 def test_answers_given_before_a_kill_are_kept(record: Path) -> None:
     """Killed amid concurrent claims, it has every slot it had answered for."""
     with TerminalProcess(record) as terminal, ThreadPoolExecutor(8) as pool:
@@ -210,6 +213,7 @@ def test_answers_given_before_a_kill_are_kept(record: Path) -> None:
         assert len(bought) >= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torn", [b'{"event": "sold", "slot": "SLOT-0000', b"\x00\xff\n"])
 def test_a_torn_last_line_is_cut_off(record: Path, torn: bytes) -> None:
     """What was being written when it died was never answered, so it is dropped."""
@@ -227,6 +231,7 @@ def test_a_torn_last_line_is_cut_off(record: Path, torn: bytes) -> None:
         assert len(read_record(record)) == 2
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_trusted_stops_the_start(
     record: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +254,7 @@ def test_two_terminals_cannot_share_a_record(
     assert "another terminal is using it" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_sale_that_cannot_be_recorded_is_not_answered(record: Path) -> None:
     """When the disk takes no more, nothing is confirmed, and a restart has what was."""
     with TerminalProcess(record) as terminal:
@@ -342,6 +348,7 @@ def test_key_mode_ignore_sells_again_and_cannot_be_asked(record: Path) -> None:
     assert [sale["key"] for sale in read_record(record)] == ["ignored", "ignored"]
 
 
+@pytest.mark.slow
 def test_key_mode_lookup_only_sells_again_and_tells(record: Path) -> None:
     """A downstream of class "probe": each call sells, and the key finds all of it after a crash."""
     with TerminalProcess(record, key_mode=KeyMode.LOOKUP_ONLY) as terminal:
@@ -510,6 +517,7 @@ def test_a_silent_terminal_is_a_lost_answer() -> None:
         done.set()
 
 
+@pytest.mark.slow
 def test_a_forked_process_does_not_use_its_parents_connection(client: TerminalClient) -> None:
     """Two processes on one connection would read each other's answers."""
     client.claim("FORK", WINDOW, "parent")

@@ -126,6 +126,7 @@ def test_the_diagram_has_exactly_the_transitions_of_the_model() -> None:
     assert drawn == pairs
 
 
+@pytest.mark.slow
 def test_every_setting_and_variable_is_on_the_page() -> None:
     """Each with its default and meaning; a new variable of the program needs its line."""
     page = (DOCS / "settings.md").read_text("utf-8")
@@ -194,6 +195,7 @@ def test_the_changelog_can_be_read_in_a_minute() -> None:
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == ["Added", "Changed", "Fixed"]
 
 
+@pytest.mark.slow
 def test_files_that_the_pages_name_exist() -> None:
     """A moved file takes its name on the pages and in docstrings along."""
     path = re.compile(r"`((?:[\w*.-]+/)+[\w*-]+\.(?:py|pml))`")

@@ -49,6 +49,7 @@ def test_events_are_consumed_and_acknowledged(tmp_path: Path) -> None:
     assert done.events == 4
 
 
+@pytest.mark.slow
 def test_large_events_are_consumed_in_several_pages(tmp_path: Path) -> None:
     """However many are asked for, an answer stays small; the next one goes on where it ended (I18)."""
     seen: list[tuple[str, int]] = []

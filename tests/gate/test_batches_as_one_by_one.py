@@ -17,6 +17,8 @@ from oncegate.gate.admission import Verdict
 from tests.support.batched_events import BOOK, COUNT, NUMBER, UNDER, WHO, Shop, Statements, shop_maker
 from tests.support.properties import tried
 
+pytestmark = pytest.mark.slow
+
 EVENTS_MAX = 5  # all their orders are tried in the model
 STOCK = "UPDATE counter SET n = 2 * n + 300 WHERE name = 'stock'"
 DIVIDE = "UPDATE counter SET n = n / (n - n) WHERE name = 'stock'"  # SQLite makes it NULL, which is refused

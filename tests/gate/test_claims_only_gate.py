@@ -104,6 +104,7 @@ def test_other_content_under_a_known_key_is_refused_and_not_kept(process: Proces
     assert len(ledger.tables.rows) == 1
 
 
+@pytest.mark.slow
 def test_failure_is_recorded_and_a_passing_one_is_tried_again(process: Process, clock: ManualClock) -> None:
     """A final failure is replayed; what a retry may mend runs again when its wait is over."""
 

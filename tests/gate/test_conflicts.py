@@ -204,6 +204,7 @@ def test_of_twelve_contents_under_one_key_eight_are_kept(office: Office) -> None
     assert len(office.entries(State.QUARANTINED)) == 8
 
 
+@pytest.mark.slow
 def test_no_number_of_contents_at_one_instant_passes_the_bound(office: Office) -> None:
     """Counting and keeping are one step: of 40 at once 8 wait and 32 are refused (I18)."""
     gates = [office.process() for _ in range(4)]
@@ -345,6 +346,7 @@ def test_keys_of_other_contents_begin_alike_and_never_collide() -> None:
     assert derive_conflict_key(one, b"x").text == "3d8b7cd895805cb596d43892f44c2f097c1433ffbcba7f75"
 
 
+@pytest.mark.slow
 def test_conflicts_beyond_the_log_are_said_to_be_more(ledger) -> None:
     """The log has the first hundred of an entry; a person reads no wrong number (E5)."""
     gate = ledger.gate()

@@ -56,6 +56,7 @@ def test_the_claim_of_a_loop_that_is_over_is_not_renewed(ledger: Ledger, batched
     assert other.admit_sync("bookings", EVENT).verdict is Verdict.RUN
 
 
+@pytest.mark.slow
 def test_a_task_destroyed_in_anothers_context_leaves_that_as_it_is(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,7 @@ def test_the_same_step_name_twice_is_refused_before_the_second_call(ledger: Ledg
     assert len(terminal.keys) == 1
 
 
+@pytest.mark.slow
 def test_a_lambda_needs_a_name(ledger: Ledger, style: Style) -> None:
     """A step's name must stay the same in the next version of the handler; a lambda has none."""
     gate, calls = ledger.gate(), []

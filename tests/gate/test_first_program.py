@@ -11,6 +11,8 @@ import pytest
 
 from oncegate.testing.waiting import DEADLINE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 SIX_LINES = """\
 from oncegate import Gate
 gate = Gate()

@@ -215,6 +215,7 @@ def _with_default(payload: Payload) -> Any:
     return book
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

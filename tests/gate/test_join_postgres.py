@@ -107,6 +107,7 @@ class Undo(Exception):
     """Makes a user's block roll back."""
 
 
+@pytest.mark.slow
 def test_the_users_commit_commits_the_outcome(ledger: PostgresLedger, kind: Kind) -> None:
     """A5: one transaction, on the user's own connection; nothing shows before its commit."""
     gate, before = ledger.gate(), []
@@ -277,6 +278,7 @@ def test_another_database_is_refused_and_not_touched(
         assert connection.execute("SELECT * FROM bookings").fetchall() == []
 
 
+@pytest.mark.slow
 def test_a_lost_claim_raises_inside_the_users_transaction(ledger: PostgresLedger, kind: Kind) -> None:
     """I4: the fence is checked there, so the late worker's business write is undone with ours."""
     gate, other = ledger.gate(), ledger.gate()

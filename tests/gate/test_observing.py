@@ -353,6 +353,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_running_processes_obey_within_seconds(url: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, "utf-8")
@@ -395,6 +396,7 @@ def test_a_repeat_that_is_observed_changes_nothing_of_its_entry(url: str, gate: 
         assert len(session.read_log(0, 100)) == log
 
 
+@pytest.mark.slow
 def test_an_observed_handler_that_dies_is_not_called_again_once_the_surface_is_on(
     url: str, tmp_path: Path
 ) -> None:

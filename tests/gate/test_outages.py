@@ -127,6 +127,7 @@ def test_wall_clock_has_no_say_in_waits(ledger: Ledger) -> None:
     assert (_deliver(gate), bank.calls) == ("RuntimeError", 2)
 
 
+@pytest.mark.slow
 def test_horizon_ends_in_front_of_a_person(ledger: Ledger) -> None:
     """I26: after retry_for of failures, never before, and said so on the entry."""
     bank = Bank()
@@ -178,6 +179,7 @@ def test_what_certainly_did_not_happen_uses_nothing_up(ledger: Ledger, failure: 
     assert ledger.state() == "committed"
 
 
+@pytest.mark.slow
 def test_even_what_certainly_did_not_happen_has_an_end(ledger: Ledger) -> None:
     """I26: seven horizons later a person is asked, and told why."""
     bank = Bank()
@@ -217,6 +219,7 @@ def test_half_an_hour_of_several_processes_needs_nobody_and_few_calls(ledger: Le
     assert ledger.states() == ["committed"] * 48
 
 
+@pytest.mark.slow
 def test_approval_starts_a_new_horizon(ledger: Ledger) -> None:
     """I26: what a person lets through beyond the end is tried as long as before, then held again."""
     bank = Bank()

@@ -77,6 +77,7 @@ STORABLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", STORABLE.values(), ids=STORABLE.keys())
 def test_results_that_json_does_not_know_are_kept_all_the_same(ledger: Ledger, first: Any) -> None:
     """The first step is called once and never again: its result comes back whole."""

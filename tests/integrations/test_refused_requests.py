@@ -83,6 +83,7 @@ def ask(app: IdempotencyKey, count: int) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 def test_refused_requests_leave_nothing(place: Place) -> None:
     """Nothing was done for them: no entry, no payload, no step, no record of the log."""
     shop = Shop(201)

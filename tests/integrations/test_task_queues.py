@@ -300,6 +300,7 @@ async def _stream(url: str, name: str) -> Any:
     return client
 
 
+@pytest.mark.slow
 def test_faststream_messages_run_once_and_failures_come_again(gate: Gate, nats: Nats) -> None:
     runs, name = booking(gate), f"S{uuid4().hex[:8]}"
 

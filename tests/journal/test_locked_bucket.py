@@ -21,6 +21,8 @@ from oncegate.wiring.history import history_of
 from tests.support.care import Care
 from tests.support.servers import SeaweedFs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:

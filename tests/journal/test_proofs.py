@@ -101,6 +101,7 @@ def test_the_auditor_knows_the_signatures_of_rfc_8032() -> None:
         assert not auditor.is_signed(made.verifier.raw, message, bytes(bad))
 
 
+@pytest.mark.slow
 def test_a_proof_is_small_and_checked_by_a_program_that_imports_nothing_of_ours(
     sealed: SealedLedger, tmp_path: Path
 ) -> None:

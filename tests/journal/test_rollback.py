@@ -74,6 +74,7 @@ def test_plan_names_what_why_and_what_is_left_alone(doubled: Care) -> None:
     assert (plan.chosen, plan.conflicts, plan.unticked, plan.left_alone) == (5, 1, (4,), 2)
 
 
+@pytest.mark.slow
 def test_applied_plan_leaves_the_good_and_a_persons_changes(doubled: Care) -> None:
     """Live equals plan, a snapshot seals it, and the journal has each step."""
     plan, _ = doubled.plan()
@@ -91,6 +92,7 @@ def test_applied_plan_leaves_the_good_and_a_persons_changes(doubled: Care) -> No
     assert kinds == [LogKind.PLAN_MADE, LogKind.JOB_STARTED, LogKind.JOB_STARTED]
 
 
+@pytest.mark.slow
 def test_keys_of_events_that_were_rolled_back_stay_known(doubled: Care) -> None:
     """A repeat is a replay and makes no route again (I17)."""
     plan, _ = doubled.plan()
@@ -101,6 +103,7 @@ def test_keys_of_events_that_were_rolled_back_stay_known(doubled: Care) -> None:
     assert "x0" not in doubled.ids()
 
 
+@pytest.mark.slow
 def test_released_event_runs_again_once_under_another_key(doubled: Care) -> None:
     """Its old key stays known; a second release, and one of a line that did not run, are refused."""
     plan, lines = doubled.plan()
@@ -224,6 +227,7 @@ def test_event_that_two_plans_undid_at_once_is_released_once(care: Care) -> None
     assert (_runs(care), care.compensations()) == (["vE", "vE", "vr0"], ["x0"])
 
 
+@pytest.mark.slow
 def test_second_run_and_second_plan_change_nothing(doubled: Care) -> None:
     """Lines are replays; a new plan finds only what a person was asked about."""
     plan, _ = doubled.plan()
@@ -237,6 +241,7 @@ def test_second_run_and_second_plan_change_nothing(doubled: Care) -> None:
     assert second.already_right == 5
 
 
+@pytest.mark.slow
 def test_unticked_lines_do_not_run_and_a_conflict_may_be_ticked(doubled: Care) -> None:
     """The person's choice is what runs."""
     plan, _ = doubled.plan()
@@ -286,6 +291,7 @@ def test_plan_is_refused_when_the_state_moved(doubled: Care) -> None:
     assert doubled.compensations() == []
 
 
+@pytest.mark.slow
 def test_object_that_moves_while_the_plan_runs_is_left(doubled: Care) -> None:
     """The line fails with a word; the others go on."""
     plan, _ = doubled.plan()
@@ -339,6 +345,7 @@ def test_large_plan_needs_a_second_person(url: str, tmp_path: Path) -> None:
     care.close()
 
 
+@pytest.mark.slow
 def test_two_operators_approve_at_once_with_one_effect(doubled: Care) -> None:
     """One yes counts; the other hears that it was too late (I20)."""
     plan, _ = doubled.plan()

@@ -72,6 +72,7 @@ def play_clean(folder: Path, key: PrivateKey, runs: int) -> None:
     made.gate.close()
 
 
+@pytest.mark.slow
 def test_clean_runs_with_crashes_raise_no_alarm(tmp_path: Path, seal_key: PrivateKey) -> None:
     play_clean(tmp_path, seal_key, 15)
 

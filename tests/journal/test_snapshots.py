@@ -59,6 +59,7 @@ def test_snapshot_holds_every_object_and_what_the_ledger_believes(care: Care) ->
     assert manifest.config
 
 
+@pytest.mark.slow
 def test_small_change_writes_few_parts(care: Care) -> None:
     """Unchanged parts are stored once."""
     rows = [{"id": number, "text": "x" * 50} for number in range(5_000)]
@@ -211,6 +212,7 @@ def test_wrong_key_is_refused_in_one_line(care: Care, tmp_path: Path) -> None:
         Archive(Folder(str(tmp_path / "snapshots")), [other]).manifest(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["flip", "drop", "swap", "truncate", "part", "missing part", "last"])
 def test_tampering_is_found(care: Care, tmp_path: Path, how: str) -> None:
     """Each change of a stored byte or file stops `verify`, or the next snapshot, with a line."""

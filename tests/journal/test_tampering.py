@@ -122,6 +122,7 @@ def play(campaign: Campaign, seeds: range) -> None:
         assert is_named, f"seed {seed}: {edit.__name__} at {at - 1} is not within {found}"
 
 
+@pytest.mark.slow
 def test_edits_are_found_and_placed(tmp_path: Path, seal_key: PrivateKey) -> None:
     campaign = Campaign(tmp_path, seal_key)
     assert campaign.findings(campaign.file) == []

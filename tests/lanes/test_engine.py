@@ -443,6 +443,7 @@ def test_circuit_of_a_dead_destination_is_visible_and_heals(site: Site) -> None:
     assert all(site.seqs(f"k{number}") == [1, 1] for number in range(6))
 
 
+@pytest.mark.slow
 def test_an_hour_of_errors_needs_no_operator(site: Site) -> None:
     """Default schedule, many keys: one is tried at a time, and all arrive when it is over."""
     back_at = site.clock.ticks_ms() + 3_600_000
@@ -462,6 +463,7 @@ def test_an_hour_of_errors_needs_no_operator(site: Site) -> None:
     assert len([at for at in site.times if at < back_at]) < 400
 
 
+@pytest.mark.slow
 def test_destination_that_is_not_reached_rests_from_the_first_attempt_and_uses_none_up(site: Site) -> None:
     """A week without a connection: one try at a time, at most two a minute, and no dead letter."""
     back_at = site.clock.ticks_ms() + 7 * 86_400_000

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from oncegate import Gate
 from oncegate.clock import SystemClock
 from oncegate.commit.lane_operations import Enqueue
 from oncegate.lanes import Delivered, Destination, Engine
 from oncegate.store import Delivery, Outgoing
+
+pytestmark = pytest.mark.slow
 
 KEYS_FREE_AFTER_MS = 15_000
 DELIVERS = """

@@ -301,6 +301,7 @@ def test_a_recovery_is_cancelled_with_its_worker(ledger: Ledger) -> None:
     assert (ledger.state(), ledger.reason()) == ("retryable", "CancelledError: the reconciler is stopping")
 
 
+@pytest.mark.slow
 def test_stopping_leaves_the_rest_for_the_next_run(yard: Yard) -> None:
     """What is under way is ended properly, and no other key is begun."""
     yard.strand("north", 1, 2, 3)

@@ -16,6 +16,8 @@ from oncegate.testing import CrashReached
 from tests.support.bookings import BookingYard
 from tests.support.gates import DeadAfter, Ledger, Style
 
+pytestmark = pytest.mark.slow
+
 POINTS = ["reserve.after", "effect.before", "effect.after", "step.after", "settle.before", "commit.after"]
 
 

@@ -33,6 +33,7 @@ def test_default_schedule_doubles_from_one_second_to_five_minutes() -> None:
     assert ceilings == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
+@pytest.mark.slow
 @bounded
 @given(backoffs, st.integers(min_value=1, max_value=10**6), jitters)
 def test_delay_is_the_ceiling_and_a_part_of_the_jitter(

@@ -62,6 +62,7 @@ def nested(depth: int) -> list[Any]:
     return value
 
 
+@pytest.mark.slow
 @bounded
 @given(values)
 @example({"\U0001f600": 1, "\ue000": 2})
@@ -71,6 +72,7 @@ def test_output_equals_rfc_8785(value: Any) -> None:
     assert canonical_json(value) == rfc8785.dumps(value)
 
 
+@pytest.mark.slow
 @bounded
 @given(plain_values)
 def test_output_equals_rfc_8785_without_floats(value: Any) -> None:
@@ -305,6 +307,7 @@ def test_keys_with_their_own_equality_are_written_by_their_text() -> None:
         canonical_json({"n": {Folded("a"): 1, Folded("a"): 2}})
 
 
+@pytest.mark.slow
 @bounded
 @given(values)
 def test_event_is_left_as_it_was(value: object) -> None:
@@ -315,6 +318,7 @@ def test_event_is_left_as_it_was(value: object) -> None:
     assert repr(value) == repr(before)
 
 
+@pytest.mark.slow
 @bounded
 @given(plain_values)
 def test_canonical_json_reads_back_as_the_event(value: object) -> None:
@@ -322,6 +326,7 @@ def test_canonical_json_reads_back_as_the_event(value: object) -> None:
     assert json.loads(canonical_json(value)) == json.loads(json.dumps(value))
 
 
+@pytest.mark.slow
 @bounded
 @given(st.dictionaries(keys, scalars, max_size=6), st.randoms(use_true_random=False))
 def test_order_of_keys_does_not_matter(event: dict[str, object], random: Any) -> None:

@@ -49,6 +49,7 @@ def _key(rule: SurfaceRule, event: object) -> bytes:
     return read_arrival(rule, event, None, NOW.wall_ms).key.digest
 
 
+@pytest.mark.slow
 @given(templates, tenants, templates, tenants, st.lists(events, min_size=1, max_size=5))
 def test_two_declarations_make_the_same_keys_or_the_second_is_refused(
     first: str, first_tenant: str | None, second: str, second_tenant: str | None, some: list[object]
@@ -64,6 +65,7 @@ def test_two_declarations_make_the_same_keys_or_the_second_is_refused(
     assert [_key(before, event) for event in some] == [_key(after, event) for event in some]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(templates, tenants), min_size=2, max_size=5, unique=True), events)
 def test_after_any_changes_every_earlier_key_is_asked_for(
     declared: list[tuple[str, str | None]], event: object

@@ -84,6 +84,7 @@ def test_empty_component_is_refused(text: str) -> None:
         parse_path(text)
 
 
+@pytest.mark.slow
 @bounded
 @given(
     st.recursive(

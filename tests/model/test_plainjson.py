@@ -112,6 +112,7 @@ def test_whatever_is_written_is_read_alike(text: str) -> None:
     agrees(text.encode("utf-8", "surrogatepass"))
 
 
+@pytest.mark.slow
 @tried(80)
 @given(texts(), st.data())
 def test_whatever_becomes_of_it_on_the_way_is_read_alike(text: str, data: st.DataObject) -> None:
@@ -128,6 +129,7 @@ def test_whatever_bytes_there_are_are_read_alike(codes: list[int]) -> None:
     agrees(bytes(codes))
 
 
+@pytest.mark.slow
 @tried(120)
 @given(odd_numbers)
 def test_numbers_are_kept_or_refused_by_every_reader_alike(text: str) -> None:

@@ -472,6 +472,7 @@ def test_arbitrary_template_is_parsed_or_refused_and_nothing_else(text: str) -> 
     assert 1 <= len(template.fields) <= FIELDS_MAX
 
 
+@pytest.mark.slow
 @bounded
 @given(
     st.recursive(

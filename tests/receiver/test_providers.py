@@ -160,6 +160,7 @@ def test_a_type_has_a_surface_of_its_own(ledger: Ledger) -> None:
         Receiver(gate, "hooks", secrets=[WHSEC], ordered=False).handler("paid")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["svix", "standardwebhooks"])
 def test_standard_webhooks_and_svix_have_a_signed_id(ledger: Ledger, library: str) -> None:
     """Signed by their own libraries."""

@@ -268,6 +268,7 @@ def test_rules_are_checked_before_anything_is_recorded(ledger: Ledger, tmp_path:
         Recorder(tmp_path, RULES, key=b"short")
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_the_arrival_that_it_died_of(ledger: Ledger, tmp_path: Path) -> None:
     """An arrival is written before anything runs: the one that killed its worker is there, unanswered."""
 

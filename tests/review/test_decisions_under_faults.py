@@ -162,6 +162,7 @@ def see_through(site: Site, scenario: Scenario, event: Event) -> None:
         assert len(site.bookings(event)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [UNREPEATABLE, OPAQUE], ids=str)
 @pytest.mark.parametrize("first", ["effect.before", "effect.after"])
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])

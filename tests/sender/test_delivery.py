@@ -472,6 +472,7 @@ def test_a_change_that_is_made_while_endpoints_are_read_is_not_missed(
     play(scenario())
 
 
+@pytest.mark.slow
 def test_a_name_that_leads_inside_the_network_uses_no_attempt_up(sender: Sender) -> None:
     """Whoever answers for the name may mend it: the endpoint waits and says why, nothing is given up."""
     answers = ["10.0.0.1"]
@@ -494,6 +495,7 @@ def test_a_name_that_leads_inside_the_network_uses_no_attempt_up(sender: Sender)
     play(scenario())
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_cannot_be_reached_uses_no_attempt_up_and_is_reached_again(sender: Sender) -> None:
     """Nothing was sent, so nothing is given up: when the receiver is back, the events arrive in order."""
 

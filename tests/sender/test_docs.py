@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import Endpoint, new_endpoint
@@ -21,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
+@pytest.mark.slow
 async def test_example_of_the_guide_delivers_three_events_in_order(tmp_path: Path) -> None:
     section = (ROOT / "docs" / "sending.md").read_text("utf-8").partition("## Deliver\n")[2]
     found = re.search(r"```python\n(.*?)```", section, re.DOTALL)

@@ -330,6 +330,7 @@ class Ahead(SystemClock):
         return super().ticks_ms() + self._ahead_ms
 
 
+@pytest.mark.slow
 async def test_after_a_kill_the_same_event_goes_again_before_its_successor(
     tmp_path: Path, kafka: MockKafka
 ) -> None:

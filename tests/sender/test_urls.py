@@ -164,6 +164,7 @@ def test_a_refusal_says_what_to_do() -> None:
             parse_endpoint_url(text, POLICY)
 
 
+@pytest.mark.slow
 @given(st.one_of(st.text(), st.from_regex(r"https?://[!-~]{0,30}"), st.text().map("https://{}".format)))
 def test_any_text_is_read_or_refused_and_what_is_read_stays_the_same(text: str) -> None:
     try:

@@ -65,6 +65,7 @@ def test_what_was_accepted_before_a_restart_is_run_after_it(tmp_path: Path) -> N
     assert _ids(team)[tried:] == ["n-0", "n-1", "n-2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_handler_that_can_be_asked_is_asked_before_it_is_called_again(
     tmp_path: Path, is_known: bool

@@ -319,6 +319,7 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
         read_configuration(tmp_path / "none.toml", {})
 
 
+@pytest.mark.slow
 def test_what_becomes_of_conflicts_is_set_and_shown(tmp_path: Path) -> None:
     surface = '[surfaces.a]\nkey = "{{id}}"\nsignature = "bearer"\nsecrets = ["$S"]\ntenant = "t"\n{0}\n'
     assert mistakes(tmp_path, surface.format('on_conflict = "keep"'), S="x" * 30) == [

@@ -51,6 +51,7 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Wareho
         yield Warehouse(site, clock, url)
 
 
+@pytest.mark.slow
 def test_windows_that_differ_are_reported_by_partner(warehouse: Warehouse) -> None:
     """A quantity, an item of each side, another partner's window of the same name; replays count once."""
     for item, quantity in (("a", 4), ("a", 1), ("b", 1)):
@@ -100,6 +101,7 @@ def test_a_window_that_is_never_confirmed_is_told_after_a_day(warehouse: Warehou
     assert found.unconfirmed
 
 
+@pytest.mark.slow
 def test_what_was_read_is_read_once_and_a_restart_finds_the_same(warehouse: Warehouse) -> None:
     """Each run reads what is new; a bounded run judges nothing before all was read."""
     for number in range(6):
@@ -120,6 +122,7 @@ def test_what_was_read_is_read_once_and_a_restart_finds_the_same(warehouse: Ware
     assert warehouse.scan.look().drifts == first.drifts
 
 
+@pytest.mark.slow
 def test_more_than_one_run_reads_is_read_by_the_next_and_grey_until_then(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def _count(site: Site, name: str) -> int:
     return int(text.partition(f"\noncegate_http_{name} ")[2].partition("\n")[0])
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_place_until_it_has_taken_its_page(tmp_path: Path) -> None:
     """A tenant's readers who do not read shut out its own, until they read; nobody else's."""
     small = {"tenant_concurrency_max": 1, "unread_bytes_max": 1024**3}
@@ -91,6 +92,7 @@ def test_a_reader_keeps_its_place_until_it_has_taken_its_page(tmp_path: Path) ->
         wait_until(lambda: site.partner("GET", PAGE).status == 200, what="the place")
 
 
+@pytest.mark.slow
 def test_bytes_that_are_not_read_are_bounded_for_a_tenant_and_altogether(tmp_path: Path) -> None:
     """One page alone always has room; the next has none, and has it again when the reader is gone."""
     with Site(tmp_path, settings(server={"unread_bytes_max": 6_000_000})).serving() as site:
@@ -107,6 +109,7 @@ def test_bytes_that_are_not_read_are_bounded_for_a_tenant_and_altogether(tmp_pat
         assert _count(site, "unread_refused_total") == 2
 
 
+@pytest.mark.slow
 def test_page_that_has_no_room_is_not_read_from_the_ledger_again(tmp_path: Path) -> None:
     """I25: a reader that asks on and on without reading costs the other callers next to nothing."""
     with Site(tmp_path, settings(server={"unread_bytes_max": 20_000_000})).serving() as site:

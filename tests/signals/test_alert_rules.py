@@ -235,6 +235,7 @@ def test_400_quarantines_between_two_scrapes_call(promtool: str, tmp_path: Path)
     )
 
 
+@pytest.mark.slow
 def test_nothing_scraped_and_a_process_that_is_down_call(promtool: str, tmp_path: Path) -> None:
     """Silence is grey, never green."""
     absent, down = firing("OncegateAbsentPage"), firing("OncegateDownPage")
@@ -257,6 +258,7 @@ def test_nothing_scraped_and_a_process_that_is_down_call(promtool: str, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_a_surface_with_limits_of_its_own_has_rules_of_its_own(promtool: str, tmp_path: Path) -> None:
     limits = Thresholds(places={"busy one": {"quarantines": (None, 10)}})
     series = {

@@ -80,6 +80,7 @@ def test_nobody_is_called_in_a_steady_week() -> None:
         assert worst(found) <= Level.OK, (minute, found[0])
 
 
+@pytest.mark.slow
 def test_the_monday_storm_calls_within_minutes() -> None:
     storm = with_incident(weeks.monday_storm)
     minute, found = first_page(storm, range(WEEK_MINUTES))
@@ -87,6 +88,7 @@ def test_the_monday_storm_calls_within_minutes() -> None:
     assert 330 < minute <= 330 + 10
 
 
+@pytest.mark.slow
 def test_the_daylight_saving_incident_calls_within_minutes() -> None:
     """By the eighth of nineteen repeats at the latest, and long before Wednesday."""
     incident = with_incident(weeks.daylight_saving)
@@ -96,6 +98,7 @@ def test_the_daylight_saving_incident_calls_within_minutes() -> None:
     assert begin < minute <= begin + 25
 
 
+@pytest.mark.slow
 def test_broken_key_derivation_calls_within_minutes_on_a_busy_feed() -> None:
     broken = with_incident(weeks.broken_keys)
     begin = 2 * weeks.DAY + 600

@@ -98,6 +98,7 @@ def test_a_storm_is_told_once_and_calms_once(store: Store, clock: ManualClock) -
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [-365 * 86_400, -7200, 7200, 365 * 86_400])
 def test_a_wall_clock_that_steps_calls_nobody(store: Store, clock: ManualClock, step: int) -> None:
     """Neither in the minute of the step nor later; also where somebody has work to decide."""

@@ -312,6 +312,7 @@ _ANY = st.one_of(
 _NAME = st.sampled_from(["webhook-id", "webhook-timestamp", "webhook-signature", "Webhook-Id", "x"])
 
 
+@pytest.mark.slow
 @given(pairs=st.lists(st.tuples(_NAME, _ANY), max_size=8), body=st.binary(max_size=50))
 def test_no_request_raises_anything_but_a_refusal(pairs, body: bytes) -> None:
     """Hostile headers and bodies are refused with a status."""
@@ -321,6 +322,7 @@ def test_no_request_raises_anything_but_a_refusal(pairs, body: bytes) -> None:
     assert refused.value.status in (400, 401)
 
 
+@pytest.mark.slow
 @given(given_entries=st.lists(_ANY.filter(lambda value: isinstance(value, str)), max_size=7))
 def test_a_good_entry_counts_among_any_others(given_entries) -> None:
     others = [entry.replace(" ", "") for entry in given_entries]

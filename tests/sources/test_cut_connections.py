@@ -17,6 +17,8 @@ from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.sources.test_storms import of_ministack, of_nats, of_rabbitmq, of_valkey
 from tests.support.tcp_proxy import TcpProxy
 
+pytestmark = pytest.mark.slow
+
 EVENTS = 40
 CUTS = 3
 BROKERS = {"nats": of_nats, "valkey": of_valkey, "rabbitmq": of_rabbitmq, "ministack": of_ministack}

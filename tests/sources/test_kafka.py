@@ -195,6 +195,7 @@ class TestKafka(SourceConformance):
         self.run(scene)
 
 
+@pytest.mark.slow
 def test_a_record_that_fails_pins_the_commit_until_it_is_settled(gate: Gate, topic: Topic) -> None:
     """Later records run and are done; the offset stays at the failed one until it succeeds (16, 17)."""
     ran: list[int] = []
@@ -420,6 +421,7 @@ def test_brokers_that_are_away_are_told_and_found_again(kafka: MockKafka, topic:
     play(scene())
 
 
+@pytest.mark.slow
 def test_keys_run_beside_each_other_and_each_in_order(gate: Gate, kafka: MockKafka) -> None:
     """Two members of a group, a rebalance in the middle: every effect once, every key in order."""
     topic, ran = Topic(kafka, partitions=4), dict[str, list[int]]()

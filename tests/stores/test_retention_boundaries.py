@@ -27,6 +27,8 @@ from oncegate.testing import ManualClock
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.support.properties import tried
 
+pytestmark = pytest.mark.slow
+
 SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 NEAR = (-SECOND, -MILLISECOND, timedelta(0), MILLISECOND, SECOND)
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")

@@ -366,6 +366,7 @@ def on_a_small_disk(folder: Path, work: Callable[[], Any]) -> Any:
     return told["answer"]
 
 
+@pytest.mark.slow
 def test_read_only_disk_is_told(tmp_path: Path) -> None:
     """On a disk that cannot be written nothing is run, and what is there stays."""
     disk = tmp_path / "disk"
@@ -385,6 +386,7 @@ def test_read_only_disk_is_told(tmp_path: Path) -> None:
     assert on_a_small_disk(disk, admit_on_a_read_only_disk) == []
 
 
+@pytest.mark.slow
 def test_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
     """With no space left nothing is run and nothing is lost; with space again everything goes on."""
     disk = tmp_path / "disk"
@@ -433,6 +435,7 @@ def test_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
     assert len(told["ran"]) == len(set(told["ran"]))
 
 
+@pytest.mark.slow
 def test_file_size_limit_leaves_no_half_commit(path: Path) -> None:
     """A write cut off by the operating system is undone or read back: what is told is what is there."""
     fill(path, entries=5)

@@ -17,6 +17,8 @@ import pytest
 
 from oncegate.stores.postgres.wire import WireCommand
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden"
 PACKAGES = ("postgres", "sqlite", "shared")
 BETWEEN = "\n-- ====\n"

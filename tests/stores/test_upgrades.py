@@ -159,6 +159,7 @@ def test_record_that_is_older_than_the_tables_is_refused(old: OldLedger) -> None
             work()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_new", [True, False], ids=["creating", "upgrading"])
 def test_migration_that_is_killed_leaves_nothing(
     old: OldLedger, is_new: bool, postgres: PostgresServer, tmp_path: Path

@@ -151,6 +151,7 @@ def test_what_is_told_plays_it_again(gate: Gate, oncegate_chaos: Any):
     assert told(seed=int(found[1]), plans=1) == first
 
 
+@pytest.mark.slow
 def test_plain_handler_passes(gate: Gate, oncegate_chaos: Any):
     bank = gate.downstream("bank", honours_key="7d")
 
@@ -161,6 +162,7 @@ def test_plain_handler_passes(gate: Gate, oncegate_chaos: Any):
     oncegate_chaos(pay, EVENT, plans=FEW).assert_effects(take_money_plainly=1)
 
 
+@pytest.mark.slow
 def test_unrepeatable_effect_happens_at_most_once(gate: Gate, oncegate_chaos: Any):
     mail = gate.downstream("mail")
 
@@ -171,6 +173,7 @@ def test_unrepeatable_effect_happens_at_most_once(gate: Gate, oncegate_chaos: An
     oncegate_chaos(tell, EVENT, plans=FEW).assert_effects(send=1)
 
 
+@pytest.mark.slow
 def test_opaque_function_passes(gate: Gate, oncegate_chaos: Any):
     bank = gate.downstream("bank", honours_key="7d")
 
@@ -234,6 +237,7 @@ def test_near_duplicates_arrive_too_and_add_no_effect(gate: Gate, oncegate_chaos
     assert {"first~"} <= set(seen), "a near-duplicate came first in some plan"
 
 
+@pytest.mark.slow
 def test_final_failure_is_no_effect(gate: Gate, oncegate_chaos: Any):
     @gate.handler("orders", key="{order}")
     async def refuse(event: Any, once: Any) -> None:

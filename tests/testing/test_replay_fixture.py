@@ -16,6 +16,8 @@ from oncegate import ConfigError, Gate
 from tests.testing.test_chaos_on_databases import JOINED, WAYS, Shop
 from tests.testing.test_chaos_on_databases import TABLES as BOOKINGS
 
+pytestmark = pytest.mark.slow
+
 STORM = Path(lab.incidents.incident.__file__).parent / "fixtures" / "monday-storm.jsonl"
 
 

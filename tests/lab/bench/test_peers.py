@@ -51,6 +51,7 @@ def test_event_whose_worker_was_killed_after_the_effect_has_one_effect_and_one_r
     assert (cell.judgement, cell.effects, cell.rows) == (Judgement.RIGHT, 1, 1), cell
 
 
+@pytest.mark.slow
 def test_other_payload_under_the_same_key_is_refused(tmp_path: Path) -> None:
     cell = changed(stage(OURS, tmp_path))
 
@@ -66,6 +67,7 @@ def test_subject_that_runs_everything_again_is_judged_wrong(
     assert (cell.judgement, cell.effects) == (Judgement.WRONG, deliveries), cell
 
 
+@pytest.mark.slow
 def test_repeats_that_ran_again_are_counted() -> None:
     measuring = Measuring((RUNS_AGAIN,), None, seconds=0.2, concurrencies=(2,))
     measuring.prepare()
@@ -106,6 +108,7 @@ def test_environment_of_other_versions_is_not_taken_for_the_right_one(
         interpreter_of(PEERS[0], install=False)
 
 
+@pytest.mark.slow
 def test_answer_that_comes_too_late_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
     with stage(RUNS_AGAIN, tmp_path).worker() as process:
         with pytest.raises(NoAnswer):
@@ -124,6 +127,7 @@ def test_worker_that_sleeps_past_its_lease_adds_no_effect(
     assert (cell.judgement, cell.effects, cell.rows) == (Judgement.RIGHT, 1, 1), cell
 
 
+@pytest.mark.slow
 def test_script_that_fails_says_why() -> None:
     with PeerProcess(OURS) as process, pytest.raises(PeerFailed, match="AttributeError"):
         process.ask("nonsense")
@@ -141,6 +145,7 @@ def test_event_is_half_a_kilobyte() -> None:
     assert 450 <= len(str(make_event(1))) <= 550
 
 
+@pytest.mark.slow
 def test_subject_that_fails_in_one_round_keeps_what_the_others_saw(monkeypatch: pytest.MonkeyPatch) -> None:
     measuring = Measuring((RUNS_AGAIN,), None, seconds=0.05, concurrencies=(1,))
     measuring.prepare()

@@ -60,6 +60,7 @@ def test_collection_is_large_and_every_broken_gate_has_a_story():
         assert len(broken.story()) > 60
 
 
+@pytest.mark.slow
 def test_guide_is_up_to_date():
     """Regenerate with: python -m lab.broken_gates.guide > docs/broken-gates.md."""
     committed = (ROOT / "docs" / "broken-gates.md").read_text("utf-8")

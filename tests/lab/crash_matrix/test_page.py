@@ -56,6 +56,7 @@ def test_the_matrix_of_history_was_played_whole_and_is_on_the_page() -> None:
     assert shown == f"\n{history_cells.rendered(record)}"
 
 
+@pytest.mark.slow
 def test_every_crash_point_of_the_code_has_a_name_in_the_list() -> None:
     hit = set()
     for path in sorted(Path(ROOT / "src" / "oncegate").rglob("*.py")):

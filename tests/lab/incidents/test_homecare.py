@@ -162,6 +162,7 @@ def test_a_clock_that_freezes_or_drifts_doubles_nothing(bureau: Bureau) -> None:
     assert len(bureau.routes()) == len(set(bureau.routes())) == 24
 
 
+@pytest.mark.slow
 def test_workers_whose_clocks_differ_share_one_truth(bureau: Bureau) -> None:
     """Each arrival goes to another worker: right, four minutes ahead, four behind, a year off."""
     clocks = [ManualClock() for _ in range(4)]

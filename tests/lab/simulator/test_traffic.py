@@ -183,6 +183,7 @@ def test_engine_that_does_not_look_at_its_lease_is_caught_and_made_small(monkeyp
     assert 0 < len(small.items) <= 4
 
 
+@pytest.mark.slow
 def test_reader_that_saves_its_cursor_first_is_caught(monkeypatch):
     """What it had not dealt with when it died is never read again."""
     honest = traffic_worker.TrafficWorker._keep

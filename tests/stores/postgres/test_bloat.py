@@ -21,6 +21,8 @@ from oncegate.testing import ManualClock
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 EVENTS: Final = int(os.environ.get("ONCEGATE_SOAK_EVENTS", "1000000"))
 BLOCK: Final = EVENTS // 20
 SETTLED_IN: Final = 4  # blocks after which everything has its size

@@ -92,6 +92,7 @@ def test_statements_and_the_ledgers_own_function_tell_one_time(server: Server, s
     assert told == written
 
 
+@pytest.mark.slow
 def test_a_clock_that_stands_still_or_drifts_is_followed(server: Server) -> None:
     """Frozen, nothing lapses; fast or slow, leases are a little shorter or longer."""
     before = server.now()
@@ -126,6 +127,7 @@ class Slot:
         return gate
 
 
+@pytest.mark.slow
 def test_a_step_while_a_call_is_under_way_does_not_lead_to_a_second(server: Server, step_ms: int) -> None:
     """I1: at worst somebody asks, and "not found" is not believed while a request may be under way."""
     slot = Slot(server)

@@ -96,6 +96,7 @@ def test_server_crash_in_the_middle_of_a_load(server: PostgresServer, site: Post
     assert site.told["StoreUnavailable"] + site.told["StoreUnknown"], "a run without a fault shows nothing"
 
 
+@pytest.mark.slow
 def test_connections_ended_by_the_server_under_load(site: PostgresSite) -> None:
     """The server ends every connection of ours again and again while events come in."""
     gate, events = site.gate(), events_of(COUNT)

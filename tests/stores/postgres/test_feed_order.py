@@ -122,6 +122,7 @@ def write(store: PostgresStore, number: int, committed: list[str]) -> None:
                 committed += ids
 
 
+@pytest.mark.slow
 def test_readers_see_every_committed_event_once_where_a_naive_one_does_not(
     store: PostgresStore, ledger_url: str
 ) -> None:

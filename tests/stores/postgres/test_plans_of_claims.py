@@ -105,6 +105,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ASKED)
 def test_plan_made_while_nothing_is_open_names_the_rows_it_wants(session: Any, asked: str) -> None:
     """Given a ledger that was analysed at rest; then the kept plan reads no table as a whole: what it

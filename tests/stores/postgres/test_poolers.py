@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignored", ["", "options"])
 def test_events_pass_a_pooler_in_session_mode(ledger_url: str, ignored: str) -> None:
     """Whether it refuses the settings that a connection asks for, or leaves them out silently."""

@@ -105,6 +105,7 @@ def test_each_key_is_won_once_by_many_sessions(store: PostgresStore, single: boo
     assert sum(1 for winners in found if winners) > 1, "a run with one winner shows nothing"
 
 
+@pytest.mark.slow
 def test_each_key_is_won_once_by_many_processes(store: PostgresStore) -> None:
     """The same in processes that share nothing but the server."""
     with contextlib.ExitStack() as stack:
@@ -276,6 +277,7 @@ def test_new_name_in_a_long_transaction_keeps_nobody_waiting(
     assert answer.decision is Decision.RUN
 
 
+@pytest.mark.slow
 def test_steps_recorded_in_one_batch_do_not_deadlock(store: PostgresStore) -> None:
     """Two sessions record steps of the same claims in opposite order."""
     with contextlib.closing(store.connect()) as first, contextlib.closing(store.connect()) as second:

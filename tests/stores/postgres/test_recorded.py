@@ -111,6 +111,7 @@ def test_each_key_is_new_to_one_of_many_sessions(store: PostgresStore, single: b
     assert left(store._url) == [WHOLE] * KEYS
 
 
+@pytest.mark.slow
 def test_each_key_is_new_to_one_of_many_processes(store: PostgresStore) -> None:
     """The same in processes that share nothing but the server."""
     with contextlib.ExitStack() as stack:

@@ -25,6 +25,8 @@ from oncegate.testing.waiting import wait_until
 from tests.support.postgres_site import reservation, settlement
 from tests.support.servers_valkey import HOST, ValkeyServer, running
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS = count()
 SLOTS = 16_384
 SHORT: dict[str, Any] = {"retention": "72h", "retention_floor": "72h"}

@@ -100,6 +100,7 @@ def replicated(primary: ValkeyServer) -> Callable[[], bool]:
     return is_online
 
 
+@pytest.mark.slow
 def test_failover_without_waiting_may_lose_acknowledged_records(tmp_path: Path) -> None:
     """The documented loss: what the primary acknowledged after its replica's link was cut is not there."""
     with (

@@ -9,6 +9,8 @@ import pytest
 from tests.support.open_entry_suite import OpenEntrySuite
 from tests.support.servers_valkey import ValkeyServer
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS = count()
 
 

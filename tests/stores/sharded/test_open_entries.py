@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.open_entry_suite import OpenEntrySuite
 
+pytestmark = pytest.mark.slow
+
 
 class TestOpenEntries(OpenEntrySuite):
     """Two files of its own for each test."""

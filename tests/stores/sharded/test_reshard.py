@@ -236,6 +236,7 @@ def test_keys_that_were_moved_are_not_reported_as_lost(
     assert set(ran.values()) == {1}
 
 
+@pytest.mark.slow
 def test_claims_under_way_end_where_they_began(files: list[str], tmp_path: Path) -> None:
     """Their keys are not moved; new keys and the rest are; the next run moves them."""
     old, new = shards(files[:2]), shards(files)
