@@ -36,7 +36,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def client(seaweedfs: SeaweedFs) -> Any:
     import boto3
 
-    return boto3.client("s3", endpoint_url=seaweedfs.url)
+    return boto3.session.Session().client("s3", endpoint_url=seaweedfs.url)
 
 
 def bucket(client: Any, *, locked: bool = True, days: int | None = None) -> str:

@@ -127,7 +127,7 @@ class Sqs:
             max_pool_connections=4,
         )
         try:
-            self._client = boto3.client(
+            self._client = boto3.session.Session().client(
                 "sqs", region_name=self._region, endpoint_url=self._endpoint, config=config, **self._options
             )
         except (BotoCoreError, ValueError) as error:

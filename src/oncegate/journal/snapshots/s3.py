@@ -199,4 +199,5 @@ def _client(endpoint: str | None) -> tuple[Any, Any, Any]:
     except ImportError:
         raise ConfigError(_HINT) from None
     config = Config(retries={"total_max_attempts": 3}, connect_timeout=5, read_timeout=30)
-    return boto3.client("s3", endpoint_url=endpoint, config=config), ClientError, BotoCoreError
+    session = boto3.session.Session()  # the default one keeps the first credentials that a process had
+    return session.client("s3", endpoint_url=endpoint, config=config), ClientError, BotoCoreError
