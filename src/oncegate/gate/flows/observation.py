@@ -6,7 +6,6 @@ delays, changes or stops what the handler does: an arrival that cannot be noted 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -38,16 +37,6 @@ from oncegate.store import Entry, Joined, What
 
 PAUSED_SECONDS: Final = 30.0  # when an arrival comes again
 REST_SECONDS: Final = 5.0  # when a worker looks again
-FIRST_WAIT_SECONDS: Final = 1.0  # for what is decided, once in a process
-WAITING_MAX: Final = 10_000  # arrivals that are not noted yet
-WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-BATCH_MAX: Final = 256
-CLOSE_SECONDS: Final = 5.0
-TELL_EVERY_MS: Final = 60_000
-SAMPLES_MAX: Final = 5  # of each kind and surface
-ATTEMPTS_MAX: Final = 2**31 - 1
-
-log: Final = logging.getLogger("oncegate.surfaces")
 
 
 def _paused(surface: Surface, key: Key, wait_seconds: float) -> Admission:

@@ -36,8 +36,6 @@ from oncegate.store import Reservation, Reserved, What
 from oncegate.store.notices import ObservedSample, observed_posting
 from oncegate.store.tallies import of_delay, of_observed, of_observed_reason
 
-PAUSED_SECONDS: Final = 30.0  # when an arrival comes again
-REST_SECONDS: Final = 5.0  # when a worker looks again
 FIRST_WAIT_SECONDS: Final = 1.0  # for what is decided, once in a process
 WAITING_MAX: Final = 10_000  # arrivals that are not noted yet
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
